@@ -1,4 +1,4 @@
-"""Control messages between a pipeline and its process, separate from the items: requests and answers."""
+"""Control messages (requests and answers) between a pipeline and the process that runs it. Items use other sockets."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 from highway.children.pickling import pack, unpack
 from highway.process import interrupt
 
-LOOK = 1.0  # seconds between checks whether the parent lives; a forked process may hold the other end of the socket
+LOOK = 1.0  # seconds between checks that the parent lives; after its death, a forked process can keep its end of the socket open
 
 
 class ControlClosed(Exception):
-    """The other side is closed."""
+    """The other end of the socket is closed."""
 
 
 class Control:
-    """One side of a socket for pickled messages. Any thread may send, but only one thread may receive."""
+    """One end of a socket for pickled messages. Any thread can send, but only one thread is allowed to receive."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._connection = Connection(sock.detach())
         self._sending = _thread.allocate_lock()
 
     def send(self, message: Any) -> None:
-        """Send a message. Its arrays are not copied, and may be as large as memory allows.
+        """Send a message. The arrays in the message are not copied, and their size is not limited.
 
         Raises:
             ControlClosed: the other end is closed.
@@ -42,7 +42,7 @@ class Control:
             raise ControlClosed from None
 
     def receive(self) -> Any:
-        """Wait for a message and return it. Its arrays are writable.
+        """Wait for a message and return it. The arrays in the message are writable.
 
         Raises:
             ControlClosed: the other end is closed, and no message is left.
@@ -55,7 +55,7 @@ class Control:
         return unpack(frames)
 
     def receive_from(self, parent: int) -> Any:
-        """Receive a message in a child process. If its parent has ended, the child kills itself, which also ends its running stages."""
+        """Receive a message in a child process. If the parent has ended, kill this process, which also ends its running stages."""
         while not self._connection.poll(LOOK):
             _expect(parent)
         try:

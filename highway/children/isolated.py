@@ -1,4 +1,4 @@
-"""The parent's side of a pipeline in a process of its own; see docs/adr/0013."""
+"""The parent's side of a pipeline that runs in its own process; see docs/adr/0013."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from highway.wire.transports.shm import ShmReceiver
 log = logging.getLogger("highway")
 
 NAME: Final = "Pipeline(isolated=True)"
-EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, to name stages that do not stop, and to exit
+EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, report stages that do not stop, and exit
 
 
 class IsolatedRun(ReceivingRun):
@@ -45,7 +45,7 @@ class IsolatedRun(ReceivingRun):
         origin: The origin in the pipeline's passports.
         budget_mb: Megabytes of shared memory for items.
         who: The start of error messages.
-        feeds_stage: Whether a stage takes the items, as from any other source. If so, arrays are read-only, passports have no lineage,
+        feeds_stage: Whether the run is the source of another pipeline. Then arrays are read-only, passports have no lineage, numerical
             libraries use one thread, and the process is killed if it is stopped before its end.
 
     Raises:
@@ -72,13 +72,13 @@ class IsolatedRun(ReceivingRun):
         self._process: _IsolatedProcess | None = None
 
     def spawn(self) -> None:
-        """Start the process, which waits until :meth:`start`."""
+        """Start the process. The process waits until :meth:`start` is called."""
         with self._lock:
             if self._process is None and not self.stopped:
                 self._process = _IsolatedProcess(self._name, self._given, self._budget_mb, self._feeds_stage)
 
     def _open(self) -> None:
-        with interrupt.held(), self._lock:  # Ctrl-C in between would start the run twice, or never
+        with interrupt.held(), self._lock:  # Ctrl-C between the steps would start the run twice, or never
             if self._process is not None and not self._opened:
                 draining = self.stages[0].context.draining
                 lineage = in_stage() and not self._feeds_stage
@@ -123,7 +123,7 @@ class IsolatedRun(ReceivingRun):
         return super().length() if found is None else int(found)
 
     def identities(self) -> dict[str, Any]:
-        return self.snapshot.identities(self._ask("data"))  # compares the stages of this process: pickling may have changed the others
+        return self.snapshot.identities(self._ask("data"))  # from the stages of this process: pickling can change the copies
 
     def stats(self) -> PipelineStats:
         self._last = self._ask("stages") or self._last
@@ -137,9 +137,9 @@ class IsolatedRun(ReceivingRun):
     def stop(self) -> None:
         self._note_stop()
         if self._process is not None and os.getpid() == self._pid:
-            is_starting = isinstance(self.stages[0].stage.op, Fed) and not self._is_there  # it may still import modules for seconds
+            is_starting = isinstance(self.stages[0].stage.op, Fed) and not self._is_there  # importing modules can take seconds
             if is_starting or (self._feeds_stage and not self._is_over):
-                self._process.kill()  # which loses no work
+                self._process.kill()  # loses no work
             self._process.tell(("stop", None, 0))
             self._process.hang_up()
         self.join()
@@ -153,12 +153,12 @@ class IsolatedRun(ReceivingRun):
                 self._process.close()
 
     def _tell(self, what: str, value: Any = None) -> None:
-        """Send a message, if the process has begun and belongs to this process."""
+        """Send a message to the child process, if it has begun and this process has started it."""
         if self._process is not None and self._opened and os.getpid() == self._pid:
             self._process.tell((what, value, 0))
 
     def _ask(self, what: str) -> Any:
-        """Return the answer of the process; ``None`` if no process can answer.
+        """Ask the child process and return its answer; ``None`` if no process can answer.
 
         Raises:
             Exception: the process raised it while answering.
@@ -194,16 +194,16 @@ class _IsolatedProcess:
         self.tell(stages)
 
     def receive(self, timeout: float | None) -> tuple[str, Any]:
-        """Return the kind of the next message, and its value. Raises the errors of a receiver's ``recv``, and of unpickling."""
+        """Return the kind and the value of the next message. Raises the errors of :meth:`ShmReceiver.recv` and of unpickling."""
         kind, value = unpack(self._items.recv(timeout))
         return kind, value
 
     def lost(self, error: LinkError) -> LinkError | RemoteError:
-        """Return the error that explains why nothing can be received."""
+        """Return the error that explains why no message can be received."""
         return death(self._process, self._who) if self._items.connections.is_over else error
 
     def tell(self, message: Any) -> None:
-        """Send a message. If the process is gone, do nothing: receiving an item raises the error."""
+        """Send a message. If the process is gone, do nothing, because receiving the next item raises the error."""
         with contextlib.suppress(ControlClosed):
             self._control.send(message)
 
@@ -214,7 +214,7 @@ class _IsolatedProcess:
             self.tell((what, None, self._asked))
             while True:
                 number, *answer = self._control.receive()
-                if number == self._asked:  # otherwise it answers an earlier question, whose caller was interrupted by Ctrl-C
+                if number == self._asked:  # otherwise, it is the answer to an earlier question that Ctrl-C interrupted
                     return unpack(answer)
 
     def hang_up(self) -> None:
@@ -227,11 +227,11 @@ class _IsolatedProcess:
         self._process.kill()
 
     def end(self) -> None:
-        """Wait until the process has ended; kill it if that takes too long."""
+        """Wait until the process has ended. If this takes longer than :data:`EXIT_TIMEOUT`, kill the process."""
         if end(self._process, EXIT_TIMEOUT):
             log.warning("%s: process %d did not end within %g s, and was killed", self._who, self._process.pid, EXIT_TIMEOUT)
 
     def close(self) -> None:
-        """Close the links. Views of items stay valid."""
+        """Close the links. Arrays of received items stay valid."""
         self._items.close()
         self._control.close()

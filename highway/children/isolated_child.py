@@ -1,4 +1,4 @@
-"""The child's side of a pipeline in a process of its own: runs all stages, and hands over the items of the last stage."""
+"""The child's side of a pipeline that runs in its own process. It runs all stages, and passes the items of the last stage to the parent."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from highway.errors import Cancelled, EndOfStream, LinkError, PipelineError
 from highway.process.interrupt import ignore_interrupts
 from highway.wire.transports.shm import ShmSender
 
-MOST: Final = 16  # items in shared memory: waiting, or in use by the consumer
+MOST: Final = 16  # maximum number of items in shared memory, which wait or are in use by the consumer
 
 
 class Begin(NamedTuple):
-    """The first message after the stages: how the run begins.
+    """The parent's first message after the stages: the parameters of the run.
 
     Args:
         seed: The pipeline's seed.
         origin: The origin in the pipeline's passports.
         state: The state to resume from; ``None`` starts from the beginning.
         draining: Whether the source must end at once.
-        background: Whether no caller waits for the run, so that its errors cannot be raised.
-        lineage: Whether passports list the items from which each item was made.
-        is_counted: Whether the caller has read the length, and relies on receiving every item.
+        background: Whether no caller waits for the run. Its errors can then not be raised.
+        lineage: Whether each passport lists the items from which its item was made.
+        is_counted: Whether the caller has read the length, and relies on this number of items.
     """
 
     seed: int
@@ -48,10 +48,10 @@ class Begin(NamedTuple):
 
 
 def main(parent: int, fds: list[int], who: str, budget_mb: float, writable: bool) -> None:
-    """Run a pipeline: answer the parent's requests on one socket and send items by the other, until the parent closes them.
+    """Run a pipeline. Answer the parent's requests on one socket and send items on the other, until the parent closes the sockets.
 
     Args:
-        parent: The id of the process that started this process.
+        parent: The ID of the process that started this process.
         fds: The sockets for requests and for items.
         who: The start of error messages.
         budget_mb: Megabytes of shared memory for items.
@@ -92,12 +92,12 @@ def _serve(parent: int, control: Control, items: ShmSender) -> None:
     if run is not None:
         stopped = run.stopped
         run.stop()
-        if stopped or items.connections.is_over:  # the parent does not wait for a result
+        if stopped or items.connections.is_over:  # the parent does not wait for the last message
             return
     ended = Ended(_stages(run) if run is not None else [], failure)
     try:
         frames = pack(("end", ended))
-    except Exception as error:  # a value that a component counts cannot be pickled
+    except Exception as error:  # a value in the counters of a component cannot be pickled
         frames = pack(("end", Ended([], failure or Failure.of(error))))
     items.send(frames)
 
@@ -140,11 +140,11 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
                 "hand over arrays, numbers and text, or run the stages in this process"
             ) from error
         items.send(frames)
-        del item, frames  # so that the next item can reuse the memory
+        del item, frames  # so that the next item can reuse their memory
 
 
 def _plain(passport: Passport, begin: Begin, made_of: Lineage | None) -> tuple[Any, ...]:
-    """Return a passport as a tuple, which unpickles fast, with ``None`` in place of this pipeline's own origin."""
+    """Return a passport as a tuple, because tuples unpickle faster. ``None`` replaces the origin of this pipeline."""
     epoch, index, origin, keys, times, _, positions = passport if begin.lineage else passport.sent()
     return epoch, index, None if origin == begin.origin else origin, keys, times, made_of, positions
 
@@ -170,7 +170,7 @@ def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:
 
 
 def _answer(what: str, run: Run, items: ShmSender) -> list[Any]:
-    """Return a pickled answer. If there was an error, return the pickled error instead."""
+    """Return the pickled answer to a question. If computing the answer raises an error, return the pickled error."""
     answers: dict[str, Callable[[], Any]] = {
         "stages": lambda: _stages(run, items.in_use()),
         "length": run.length,
@@ -183,7 +183,7 @@ def _answer(what: str, run: Run, items: ShmSender) -> list[Any]:
 
 
 def _stages(run: Run, waiting: int = 0) -> list[StageStats]:
-    """Return the statistics of each stage; ``waiting`` items of the last stage are still in shared memory."""
+    """Return the statistics of each stage. ``waiting`` is the number of the last stage's items that are in shared memory."""
     *others, last = run.stats().stages
     if last.shape == "sink":
         return [*others, last]

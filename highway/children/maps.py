@@ -1,4 +1,4 @@
-"""Code of a child process that maps items for its parent."""
+"""The code of a child process that maps items for its parent."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from highway.parameters.hints import takes_context, takes_rng
 from highway.process.interrupt import die_with_parent, ignore_interrupts
 
 Kind = Literal["ready", "result", "error", "skippable", "unfit"]
-"""The kind of an answer: that the maps are ready, a result, an error of an item, an error that the stage may skip, or the error that
-prevents the child's start."""
+"""The kind of an answer. ``ready``: the child has the maps. ``result``: a result. ``error``: a map raised an error. ``skippable``: a map
+reported an error, and the parent decides whether to skip the item. ``unfit``: an error prevents the child's start."""
 
 
 class ApplyMaps(NamedTuple):
     """The task of a child that maps items.
 
     Args:
-        names: The names of the maps, from which their random numbers derive.
-        maps: The maps, applied one after the other.
+        names: The names of the maps. The random numbers of a map depend on its name.
+        maps: The maps, in the order in which they are applied.
         seed: The pipeline's seed.
-        watched: Whether to warn of maps that keep state in this process.
+        watched: Whether to warn of maps that keep state between items in this process.
     """
 
     names: list[str]
@@ -44,7 +44,10 @@ class ApplyMaps(NamedTuple):
     watched: bool = False
 
     def prepared(self) -> Callable[[Any, int, int, Sequence[int]], Any]:
-        """Return a function that maps an item exactly as the pipeline's own process would: from epoch, index and positions of its rows."""
+        """Return a function that maps an item exactly as the parent would.
+
+        The function receives the item, its epoch and index, and the positions of its rows.
+        """
         maps = [partial(fn, context=here()) if takes_context(fn) else fn for fn in self.maps]
         keys = [stage_key(self.seed, name) if takes_rng(fn) else None for name, fn in zip(self.names, self.maps, strict=True)]
         steps = list(zip(self.names, maps, keys, strict=True))
@@ -80,13 +83,13 @@ class ApplyMaps(NamedTuple):
 
 
 def main(parent: int, fds: list[int], budget_mb: float) -> None:
-    """Answer items in order, until the parent closes the sockets or the thread that started this process ends."""
+    """Map items in order, until the parent closes the sockets or the thread that started this process ends."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("highway: the process that started this one is gone")
     ignore_interrupts()
     *sockets, stacks = fds
-    faulthandler.register(signal.SIGTERM, file=stacks, all_threads=False, chain=True)  # then the signal ends the process as usual
+    faulthandler.register(signal.SIGTERM, file=stacks, all_threads=False, chain=True)  # afterwards, the signal ends the process as usual
     link = ObjectLink("Processes", [socket.socket(fileno=fd) for fd in sockets], budget_mb, is_child=True)
     try:
         _Mapping(link).serve()
@@ -97,7 +100,7 @@ def main(parent: int, fds: list[int], budget_mb: float) -> None:
 
 
 class _Mapping:
-    """The loop of a child: waiting items, and the parent's decisions whether to skip an error."""
+    """The loop of a child. Its queues hold the items that wait, and the parent's decisions whether to skip an error."""
 
     def __init__(self, link: ObjectLink) -> None:
         self._link = link

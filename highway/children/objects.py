@@ -1,4 +1,4 @@
-"""Carry objects between a process and its child, in order: small objects through a socket, large objects in shared memory."""
+"""Send objects between a process and its child, in order. Small objects go through a socket, large objects through shared memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from highway.errors import LinkError
 from highway.process.aligned import aligned_bytes
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
-INLINE: Final = 1 << 14  # bytes of a pickle and its arrays: up to this size, copying twice is faster than a slot of shared memory
-KINDS: Final = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_SEQPACKET)  # of the sockets between a parent and its child
+INLINE: Final = 1 << 14  # bytes of a pickle and its arrays: up to this size, two copies are faster than a slot of shared memory
+KINDS: Final = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_SEQPACKET)  # types of the sockets between parent and child
 
 Record = tuple[Any, list[bytes]] | None
 """A pickled object and the memory of its arrays; ``None`` if the object is the next message in shared memory."""
 
 _LENGTH = struct.Struct("<I")
 _TICK = struct.pack("ll", 0, 100_000)  # a timeval: 0.1 s between checks whether the stage was cancelled
-_AT_ONCE = 1 << 18  # bytes
+_AT_ONCE = 1 << 18  # maximum bytes of one read
 
 
 class Full(Exception):
@@ -37,14 +37,14 @@ def size(frames: Sequence[Any]) -> int:
 
 
 class ObjectLink:
-    """One end of the connection between a process and its child. For one thread.
+    """One end of the connection between a process and its child. Only one thread is allowed to use it.
 
-    Messages contain only Python's built-in types; other objects are in the records of a message. A receiver reads all available messages
-    at once: many small messages cost one system call, and no message waits for others.
+    A message contains only Python's built-in types. Other objects are in the records of a message. A receiver reads all available messages
+    with one system call.
 
     Args:
-        who: The name of the user of the link in error messages.
-        sockets: The sockets of this end, as in :data:`KINDS`; in the parent, the second socket sends to the child.
+        who: The start of error messages.
+        sockets: The sockets of this end, with the types in :data:`KINDS`: for messages, objects to the child, and objects to the parent.
         budget_mb: Megabytes of shared memory for the objects that this end sends.
         is_child: Whether this is the child's end.
     """
@@ -61,11 +61,11 @@ class ObjectLink:
 
     @property
     def is_over(self) -> bool:
-        """Whether the other end of the shared memory is closed, so that a LinkError is not an error of the object."""
+        """Whether the other end of the shared memory is closed. A LinkError is then not caused by an object."""
         return self._sender.connections.is_over
 
     def record(self, frames: list[Any], wait: bool = True) -> Record:
-        """Turn the frames of an object (see ``pack()``) into a record, which is part of a message. Copy a large object into shared memory.
+        """Turn the frames of an object (see ``pack()``) into a record for a message. A large object is copied into shared memory.
 
         Args:
             frames: The pickle and the memory of arrays.
@@ -86,7 +86,7 @@ class ObjectLink:
         return None
 
     def value(self, record: Record) -> Any:
-        """Return the object of a record. Its arrays are read-only and aligned to 64 bytes. Call it for each record in order.
+        """Return the object of a record. Its arrays are read-only and aligned to 64 bytes. Call this method for each record, in order.
 
         Raises:
             Exception: the object cannot be unpickled.
@@ -109,7 +109,10 @@ class ObjectLink:
             raise LinkError(f"{self._who}: the other process is gone") from error
 
     def receive(self, deadline: float = math.inf) -> list[Any]:
-        """Wait until messages arrive, and return all of them. Return none if none arrives before ``deadline``, a ``time.monotonic()``.
+        """Wait until messages arrive, and return all of them. If none arrives before ``deadline``, return an empty list.
+
+        Args:
+            deadline: The time at which to stop waiting, as ``time.monotonic()``.
 
         Raises:
             LinkError: the other end is closed, and all its messages were received.
@@ -137,7 +140,7 @@ class ObjectLink:
         self._receiver.close()
 
     def _complete(self, data: bytes) -> list[Any]:
-        """Return the complete messages, and keep the rest."""
+        """Return the complete messages, and keep the bytes after them for the next call."""
         messages, begin, end = [], 0, len(data)
         while end - begin >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(data, begin)

@@ -1,7 +1,7 @@
-"""Runs of processes on one host that get the same items: one process runs the stages and passes each item on in shared memory.
+"""Several processes of one host get the same items. The first process runs the stages, and passes each item on in shared memory.
 
-The process that runs the stages passes an item on when its own loop takes it, with the markers of :mod:`highway.engine.resume`. Therefore
-the loops of all processes are at the same position, and their states are equal.
+The first process passes an item on when its own loop takes the item. It also passes on the markers of :mod:`highway.engine.resume`.
+Therefore, all processes return equal states after the same number of items.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from highway.wire.transports.protocol import deadline_of
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
 NAME: Final = "Pipeline(peers=...)"
-MOST: Final = 16  # maximum number of items of a peer in shared memory, including items that its loop uses
-MEET: Final = 300.0  # seconds to wait for the other processes before the first item
+MOST: Final = 16  # maximum number of items in shared memory for each peer, including the items that its loop uses
+MEET: Final = 300.0  # maximum seconds to wait for the other processes before the first item
 RETRY: Final = 0.05  # seconds between two attempts to connect
 
 
@@ -42,8 +42,8 @@ class Begun(NamedTuple):
     """The first message to a peer.
 
     Args:
-        refusal: Why states of this run are refused; empty if they are not.
-        run: Properties of the run that must be the same in all processes, by name.
+        refusal: Why this run refuses to return states; empty if it returns states.
+        run: The names and values of the properties that must be the same in all processes.
     """
 
     refusal: str
@@ -59,11 +59,11 @@ def run_of(
     budget_mb: float,
     peers: PeerRanks | None,
 ) -> Run:
-    """Return the run of a pipeline that is isolated, or one of several processes that get the same items.
+    """Return the run of a pipeline with ``isolated=True`` or ``peers=``.
 
     Raises:
         ConfigError: ``budget_mb`` is not above 0, or both ``isolated`` and ``peers`` are given.
-        PipelineError: a stage cannot be pickled; or the pipeline has peers and ends in a sink.
+        PipelineError: a stage cannot be pickled, or the pipeline has peers and ends in a sink.
     """
     if peers is None:
         return IsolatedRun(given, stages, seed, origin, budget_mb)
@@ -80,7 +80,7 @@ def run_of(
 
 
 class _FirstRun(Run):
-    """The run of the process that runs the stages, also for its peers."""
+    """The run of the first process, which runs the stages for itself and for its peers."""
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, budget_mb: float, peers: PeerRanks) -> None:
         super().__init__(stages, seed, origin)
@@ -90,7 +90,7 @@ class _FirstRun(Run):
         self._senders: list[ShmSender] = []
         self._met: Marker | None = None  # the last marker
         self._has_begun = False
-        self._told: list[int] = []  # the stages that have renumbered items, as far as the peers know
+        self._told: list[int] = []  # the stages that the peers know to have renumbered items
         self._passing = threading.RLock()  # held while messages are sent
         self._leaves = False  # whether this process takes no more items
 
@@ -172,7 +172,7 @@ class _FirstRun(Run):
         self._send(frames)
 
     def _send(self, frames: Sequence[Any]) -> None:
-        """Send a message to each peer. A peer that is gone gets no more messages."""
+        """Send a message to each peer. Forget peers that are gone."""
         for sender in list(self._senders):
             while True:
                 self._expect_not_stopped()
@@ -225,7 +225,7 @@ class _FirstRun(Run):
 
 
 class _PeerRun(ReceivingRun):
-    """The run of a process that gets its items from the first of its peers."""
+    """The run of a process that gets its items from the first process."""
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, budget_mb: float, peers: PeerRanks) -> None:
         super().__init__(stages, seed, origin, NAME)
@@ -257,7 +257,7 @@ class _PeerRun(ReceivingRun):
         return kind, value
 
     def _connect(self, timeout: float | None) -> None:
-        """Connect to the process that reads."""
+        """Connect to the first process, which runs the stages."""
         until = deadline_of(timeout)
         self._waits_since = self._waits_since or time.monotonic()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,7 +1,7 @@
 """Pickle objects for a pipeline's own child processes, and keep the memory of arrays outside of the pickle.
 
-Only for processes that this process started, over sockets that they inherit, and for the peers of a job, which belong to the same user on
-the same host: a pickle from any other sender could run any code.
+Only unpickle data from processes that this process has started (over inherited sockets), and from the peers of a job, which belong to the
+same user on the same host. A pickle from any other sender could run any code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pack(value: Any) -> list[Any]:
 
 
 def pack_arrays(value: Any) -> list[Any]:
-    """Pack a value that consists mostly of arrays: slightly slower than :func:`pack`, but unpacking takes half the time."""
+    """Pack a value that consists mostly of arrays. Packing is slightly slower than :func:`pack`, but unpacking takes half the time."""
     buffers: list[pickle.PickleBuffer] = []
     data = io.BytesIO()
     _ArrayPickler(data, protocol=5, buffer_callback=buffers.append).dump(value)
@@ -47,7 +47,7 @@ def pack_arrays(value: Any) -> list[Any]:
 
 
 class _ArrayPickler(pickle.Pickler):
-    """Pickles an array so that one NumPy call rebuilds it. The usual pickle calls two Python functions, and builds a dtype."""
+    """Pickles an array so that one NumPy call rebuilds it. To rebuild a usual pickle, Python calls two functions and creates a dtype."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isbuiltin == 1 and not value.dtype.hasobject:
@@ -56,10 +56,10 @@ class _ArrayPickler(pickle.Pickler):
 
 
 def unpack(frames: Sequence[Any]) -> Any:
-    """Return the value of the frames that :func:`pack` returned. Its arrays are views of the frames, read-only if the frames are.
+    """Return the value from the frames of :func:`pack`. Its arrays are views of the frames; read-only frames give read-only arrays.
 
     Raises:
-        PipelineError: the value needs an object of a script or session that a child process cannot import.
+        PipelineError: the value needs an object of an interactive session, which a child process cannot import.
     """
     data, buffers = frames[0], frames[1:] if len(frames) > 1 else ()
     if isinstance(data, bytes) and b"_main__" not in data:  # the usual, faster case
@@ -88,17 +88,17 @@ class Script(NamedTuple):
 
 
 class _Importing:
-    """The parent's script in a child. The child imports it when an object that it defines arrives."""
+    """The parent's script in a child process. The child imports the script when the first object that the script defines arrives."""
 
     script: Script | None = None  # None in a process that is not a child
     now = is_loaded = False
 
     def load(self) -> None:
-        if self.script is None or self.is_loaded:  # not by MAIN in sys.modules: multiprocessing sets it to another module
+        if self.script is None or self.is_loaded:  # MAIN in sys.modules shows nothing: multiprocessing also sets it
             return
         if self.script == Script():
             raise PipelineError("it is defined in an interactive session, which another process cannot import; put it into a module")
-        importlib.import_module("multiprocessing")  # its first import replaces MAIN in sys.modules, which the script may pickle from
+        importlib.import_module("multiprocessing")  # its first import replaces MAIN in sys.modules, so import it before the script
         self.now = True
         try:
             path, module = self.script
@@ -127,10 +127,10 @@ class Failure:
     """An error to send to another process.
 
     Args:
-        kind: The name of its type, with the module unless it is builtins.
+        kind: The name of the error's type, with its module unless the type is built-in.
         text: The message.
         trace: The traceback as text.
-        pickled: The error itself, if it can be pickled.
+        pickled: The pickled error; ``None`` if the error cannot be pickled.
     """
 
     kind: str
@@ -146,19 +146,22 @@ class Failure:
         trace = "".join(traceback.format_exception(error)).rstrip()
         try:
             pickled = pickle.dumps(error)
-        except Exception:  # __reduce__ can raise any error; then the type name and the text must suffice
+        except Exception:  # __reduce__ can raise any error; then kind and text must suffice
             pickled = None
         return Failure(kind, str(error), f"in process {os.getpid()}:\n{trace}", pickled)
 
     def error(self) -> BaseException:
-        """Return the error to raise: of the same type if it can be rebuilt, otherwise a RemoteError. Its traceback is a note."""
+        """Return the error to raise. It has the original type if it can be rebuilt; otherwise, it is a RemoteError.
+
+        A note of the error holds the original traceback.
+        """
         error = self._again()
         error.add_note(self.trace)
         return error
 
     def _again(self) -> BaseException:
         made: object = None
-        with contextlib.suppress(Exception):  # its constructor needs other arguments than its args
+        with contextlib.suppress(Exception):  # the constructor of the error needs other arguments than those in its ``args``
             if self.pickled is not None:
                 made = _Unpickler(io.BytesIO(self.pickled)).load()
             elif hasattr(builtins, self.kind):

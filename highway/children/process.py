@@ -22,8 +22,8 @@ from highway.process.interrupt import Withheld
 
 END_TIMEOUT = 5.0  # seconds for an idle child to end
 
-# The child imports the same highway as its parent, even if sys.path has changed since. gc.freeze() excludes its modules from garbage
-# collection, because collecting them at exit would take 50 ms while the parent waits.
+# The child must import the same highway as its parent, even if sys.path has changed. gc.freeze() excludes the child's modules from garbage
+# collection. Collecting these modules at exit would take 50 ms while the parent waits.
 _CODE = """import gc, sys
 sys.path[:] = [{home!r}, *{path!r}]
 import highway
@@ -34,7 +34,7 @@ main(*{arguments!r})"""
 
 
 def expect_no_import(who: str) -> None:
-    """Raise PipelineError in a child that is importing its parent's script, because each child would start further children."""
+    """Raise PipelineError in a child that is importing its parent's script. Otherwise, each child would start further children."""
     if importing.now:
         raise PipelineError(
             f"{who} would start while a child process imports this script; "
@@ -43,7 +43,7 @@ def expect_no_import(who: str) -> None:
 
 
 def expect_picklable(part: Any, label: str, who: str) -> None:
-    """Raise PipelineError, whose message starts with ``who``, if a part of a pipeline cannot be pickled."""
+    """Raise PipelineError if a part of a pipeline cannot be pickled. The message starts with ``who``."""
     try:
         pack(part)
     except Exception as error:  # pickle and __reduce__ can raise any error
@@ -56,18 +56,18 @@ def expect_picklable(part: Any, label: str, who: str) -> None:
 def start(
     who: str, module: str, kinds: Sequence[int], arguments: Sequence[object], **environment: str
 ) -> tuple[subprocess.Popen[bytes], list[socket.socket]]:
-    """Start a child process. The child ignores Ctrl-C; this process receives it, and ends the child if necessary.
+    """Start a child process. The child ignores Ctrl-C. This process receives Ctrl-C, and ends the child if necessary.
 
     Args:
-        who: The name of the component that starts the child; it starts the error message.
-        module: The module whose ``main`` the child calls, with the id of this process, the descriptors of the child's sockets, and
-            ``arguments``.
-        kinds: The types of the pairs of sockets that connect this process and the child, such as ``socket.SOCK_STREAM``.
-        arguments: Passed by ``repr()``.
-        **environment: Environment variables of the child, unless they are set in this process.
+        who: The start of error messages: the name of the component that starts the child.
+        module: The module whose ``main`` the child calls. Its arguments are the ID of this process, the descriptors of the child's sockets,
+            and ``arguments``.
+        kinds: A socket type such as ``socket.SOCK_STREAM`` for each pair of sockets that connects this process and the child.
+        arguments: Further arguments of ``main``. The child gets their ``repr()``.
+        **environment: Environment variables for the child. Variables that are set in this process take precedence.
 
     Returns:
-        The child, and this end of each pair of sockets.
+        The child, and this process's end of each pair of sockets.
 
     Raises:
         PipelineError: the child cannot be started.
@@ -95,9 +95,9 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
     """Return the error that describes how a child ended.
 
     Args:
-        process: The child, whose links are closed.
-        who: The name of the component that started the child; it starts the message.
-        when: The activity of the child, such as `` while it had an item``.
+        process: The child. It has closed its links.
+        who: The start of the message: the name of the component that started the child.
+        when: What the child was doing, such as `` while it had an item``.
     """
     try:
         code = process.wait(END_TIMEOUT)
@@ -110,13 +110,13 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
 
 
 def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:
-    """Wait until an idle child ends. Kill it after ``timeout`` seconds. Return whether it was killed.
+    """Wait until an idle child ends. After ``timeout`` seconds, kill the child. Return whether it was killed.
 
-    A child in a system call that hangs ends later, when the call returns.
+    If the child is in a system call that hangs, the child ends when the call returns.
     """
     deadline = time.monotonic() + timeout
     if process.poll() is None:
-        with contextlib.suppress(AttributeError, OSError), open(os.pidfd_open(process.pid)) as ended:  # else wait() polls every 50 ms
+        with contextlib.suppress(AttributeError, OSError), open(os.pidfd_open(process.pid)) as ended:  # wait() alone polls every 50 ms
             poller = select.poll()
             poller.register(ended, select.POLLIN)
             poller.poll(1000 * timeout)

@@ -16,7 +16,7 @@ from highway.errors import Cancelled, EndOfStream, LinkError
 
 
 class Ended(NamedTuple):
-    """The last message of the other process: how its run ended.
+    """The last message of the other process: the end of its run.
 
     Args:
         stages: The statistics of each stage; empty if the run did not begin.
@@ -39,11 +39,11 @@ class ReceivingRun(Run):
         self._last: list[StageStats] = []
 
     def _receive(self, timeout: float | None) -> tuple[str, Any] | None:
-        """Return the kind of the next message, and its value; ``None`` if no message can come."""
+        """Return the kind and the value of the next message; ``None`` if no message can come."""
         raise NotImplementedError
 
     def _lost(self, error: LinkError) -> BaseException:
-        """Return the error that explains why nothing can be received."""
+        """Return the error that explains why no message can be received."""
         raise NotImplementedError
 
     def _note_begin(self, value: Any) -> None:

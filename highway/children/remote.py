@@ -1,4 +1,4 @@
-"""Maps in a child process: the parent's side, for one worker."""
+"""Run maps in a child process: the parent's side, for one worker."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from highway.engine.time_limit import stack_in_words
 from highway.errors import LinkError
 from highway.process.cores import ONE_THREAD
 
-MOST: Final = 64  # items in flight to a child
-WORK_AHEAD: Final = 0.02  # seconds of work in flight to a child: many times the cost of handing over an item
+MOST: Final = 64  # maximum number of items in flight to a child
+WORK_AHEAD: Final = 0.02  # seconds of work in flight to a child: many times the cost of sending an item
 GATHER_LEAST, GATHER_MOST = 0.0005, 0.01  # minimum and maximum seconds to let answers gather
-SLOW: Final = 0.1  # seconds of work per item; for longer work, items stay with the parent until a child is free
-BYTES_AHEAD: Final = 1 << 20  # bytes of items, or of their results, in flight
-BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket, so that neither side ever waits for the other to read
+SLOW: Final = 0.1  # if an item takes more seconds than this, only one item is in flight to a child
+BYTES_AHEAD: Final = 1 << 20  # maximum bytes of items, or of their results, in flight
+BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket's buffer, so that sending never blocks
 SHARE: Final = 1 / 8  # weight of the last item in the moving averages
-RISE: Final = 1 / 64  # the same, for the time of the quickest items
-STACK_WITHIN: Final = 3.0  # seconds for an ended child to write its stack
+RISE: Final = 1 / 64  # weight of the last item in the moving average of the quickest items' time
+STACK_WITHIN: Final = 3.0  # maximum seconds to wait for the stack of a child that is being ended
 
 
 class _Handed:
@@ -42,18 +42,18 @@ class _Handed:
 
     def __init__(self, stamped: Stamped) -> None:
         self.stamped = stamped
-        self.frames: list[Any] | None = None  # until it is sent
-        self.error: Exception | None = None  # why it cannot be sent
-        self.in_socket = 0  # bytes
+        self.frames: list[Any] | None = None  # the pickled item, until it is sent
+        self.error: Exception | None = None  # why the item cannot be sent
+        self.in_socket = 0  # bytes of the item in the socket
         self.attempts = 0  # number of attempts that took too long
 
 
 class RemoteMaps:
-    """Maps in a child process, with several items in flight. For one thread.
+    """Runs maps in a child process, with several items in flight. Only one thread is allowed to use it.
 
-    The child processes items in order and answers each item at once. If the child dies, the first item without an answer becomes an
-    error, because the child was working on it. The later items were not started, and another child gets them. If an item takes too long,
-    its child is ended. Another child gets this item again, until the item has no attempts left.
+    The child processes items in order, and sends each answer immediately. If the child dies, the first item without an answer becomes an
+    error, because the child was working on this item. A new child gets the later items, because work on them had not started. If an item
+    takes too long, its child is ended, and a new child gets the item again, until the item has no attempts left.
 
     Args:
         maps: The maps that the child applies.
@@ -67,14 +67,14 @@ class RemoteMaps:
 
     def __init__(self, maps: ApplyMaps, budget_mb: float, limit: Limit | None = None) -> None:
         self._maps, self._budget_mb, self._limit = maps, budget_mb, limit
-        self._handed: deque[_Handed] = deque()  # sent and not answered; also, in order, items that cannot be sent
-        self._unsent: deque[_Handed] = deque()  # after these
-        self._at_work = self._in_socket = 0  # items that the child has, and their bytes
-        self._seconds: float | None = None  # average work per item
-        self._least_seconds = 0.0  # the same for the quickest recent items
+        self._handed: deque[_Handed] = deque()  # items that were sent and not answered, and items that cannot be sent, in order
+        self._unsent: deque[_Handed] = deque()  # items that wait to be sent, after those in _handed
+        self._at_work = self._in_socket = 0  # number of items that the child has, and their bytes in the socket
+        self._seconds: float | None = None  # average seconds of work per item
+        self._least_seconds = 0.0  # average seconds of work of the quickest recent items
         self._nbytes = 0.0  # average size of an item or its result
         self._is_gone = self._is_ready = False
-        self._since = 0.0  # earliest time at which the child had the first item
+        self._since = 0.0  # earliest time at which the child could begin the first item
         self._begin()
 
     @property
@@ -85,7 +85,7 @@ class RemoteMaps:
         return int(max(2, min(MOST, WORK_AHEAD / max(self._seconds, 1e-9), BYTES_AHEAD / max(self._nbytes, 1.0))))
 
     def send(self, items: Sequence[Stamped]) -> None:
-        """Pass items to the child: as many items as fit now, and the rest as soon as there is room.
+        """Send items to the child: as many items as fit now, and the others when there is room.
 
         Raises:
             PipelineError: the child has died, and a new process cannot be started.
@@ -98,11 +98,11 @@ class RemoteMaps:
     def receive(self) -> Iterator[Outcome]:
         """Wait for answers, and yield the outcomes of the first items in order.
 
-        An outcome is a result or an error. The error is one of these: an error that the maps raised, an error from sending the item or
-        the result, a RemoteError (the child has died), or a TimeoutError (the item takes too long).
+        An outcome is a pair of an error (or ``None``) and a result. The error was raised by the maps or by sending the item or its result,
+        or it is a RemoteError (the child has died) or a TimeoutError (the item takes too long).
 
         Raises:
-            Exception: the stage does not skip an error that a map reported.
+            Exception: a map reported an error that the stage does not skip.
         """
         yield from self._failures()
         if not self._handed:
@@ -122,7 +122,7 @@ class RemoteMaps:
                 continue
             outcome = self._outcome(kind, record)
             if kind == "skippable":
-                self._least_seconds = 0.0  # the item waits for the answer, and may report again
+                self._least_seconds = 0.0  # do not wait for more answers: the child waits for this answer
                 self._tell(stage_goes_on_from(outcome[0]))
             elif kind == "unfit":
                 yield self._lost(outcome[0])
@@ -138,7 +138,7 @@ class RemoteMaps:
                     yield from self._failures()
 
     def apply(self, item: Any, epoch: int, index: int, rows: Sequence[int]) -> Any:
-        """Return the result of the maps for one item. Call this only if no item is in flight. Raises the errors of the maps."""
+        """Return the result of the maps for one item. Call this method only if no item is in flight. Raises the errors of the maps."""
         self.send([Stamped(item, Passport(epoch, index, positions=Positions(index, rows) if rows else None))])
         while True:
             for error, value in self.receive():
@@ -167,7 +167,7 @@ class RemoteMaps:
         try:
             self._link.send((Script.of_this_process(), sys.argv, self._link.record(pack(self._maps))))
         except BaseException as error:
-            if not (isinstance(error, LinkError) and self._link.is_over):  # if it has died, that is an error of the first item
+            if not (isinstance(error, LinkError) and self._link.is_over):  # if the child has died, the first item gets the error
                 self.close()
                 raise
 
@@ -185,10 +185,10 @@ class RemoteMaps:
                 if nbytes > INLINE:
                     run = self._flushed(run)
                 record = self._link.record(frames, wait=not self._at_work)
-            except Full:  # never happens once the child has answered all its items
+            except Full:  # cannot happen while the child has no items
                 break
             except Exception as error:  # pickle and __reduce__ can raise any error
-                if not self._link.is_over:  # if the child has died, that is an error of its first item
+                if not self._link.is_over:  # if the child has died, its first item gets the error
                     handed.error = error
             else:
                 run.append(record)
@@ -215,7 +215,7 @@ class RemoteMaps:
         return []
 
     def _tell(self, message: Any) -> None:
-        with contextlib.suppress(LinkError):  # the child is gone, which reading its answers will report
+        with contextlib.suppress(LinkError):  # the child is gone; receive() reports it
             self._link.send(message)
 
     def _outcome(self, kind: Kind, record: Record) -> Outcome:
@@ -231,13 +231,13 @@ class RemoteMaps:
             yield self._handed.popleft().error, None
 
     def _lost(self, error: BaseException | None) -> Outcome:
-        """Drop a child that has died or cannot start. Its first item becomes the error. Another child gets the later items."""
+        """Drop a child that has died or cannot start. Its first item becomes the error. A new child gets the later items."""
         self._drop()
         self._unsent.popleft()
         return error, None
 
     def _drop(self) -> None:
-        """End the child. Another child gets its items."""
+        """End the child, and keep its items for a new child."""
         self.close()
         self._is_gone = True
         self._unsent.extendleft(reversed(self._handed))
@@ -246,11 +246,11 @@ class RemoteMaps:
 
     @property
     def _deadline(self) -> float:
-        """The time after which the first item is late. It is infinite until the child has started, and without a limit."""
+        """The time after which the first item is late. It is infinite before the child has started, or if there is no limit."""
         return self._since + self._limit.seconds if self._limit is not None and self._is_ready else math.inf
 
     def _late(self) -> Iterator[Outcome]:
-        """End the child, because its first item takes too long. If this was the last attempt, yield an error for the item."""
+        """End the child, because its first item takes too long. If this was the item's last attempt, yield an error for it."""
         assert self._limit is not None
         handed, number = self._handed[0], self._process.pid
         handed.attempts += 1
@@ -265,11 +265,11 @@ class RemoteMaps:
             yield error, None
 
     def _stack(self) -> str:
-        """End the child by SIGTERM, and return its stack in words. The child writes its stack before it ends."""
+        """End the child by SIGTERM, and return a text that describes its stack. The child writes its stack before it ends."""
         self._process.terminate()
         self._stacks.settimeout(STACK_WITHIN)
         written = b""
-        with contextlib.suppress(OSError):  # including a timeout: the child may ignore signals, in a system call that hangs
+        with contextlib.suppress(OSError):  # also a timeout: in a system call that hangs, the child gets no signal
             while read := self._stacks.recv(1 << 16):
                 written += read
         calls = re.findall(r'File "(.*)", line (\d+) in (.*)', written.decode(errors="replace"))

@@ -20,11 +20,11 @@ class Departure:
     Args:
         how: How the process ended, in words.
         failed: Whether the process failed.
-        counts: The counts of received and sent messages; exact even if it was killed, unless ``is_lost``.
-        stats: The last statistics, up to half a second older than its end if it was killed.
+        counts: Numbers of received and sent messages. Unless ``is_lost`` is set, they are exact, even if the process was killed.
+        stats: The last statistics. If the process was killed, they can be up to half a second older than its end.
         was_killed: Whether a signal from outside ended the process.
-        unfinished: Whether the process was stopped before it had delivered all received items, while other processes still needed them.
-        is_lost: Whether ``counts`` are the last reported counts, and the true counts may be higher.
+        unfinished: Whether the process was stopped before it had delivered all received items, although other processes needed them.
+        is_lost: Whether the host of the process was lost. ``counts`` are then the last reported counts; the true counts can be higher.
     """
 
     name: str
@@ -38,18 +38,18 @@ class Departure:
 
     @property
     def held(self) -> int:
-        """Maximum number of messages that the process had received and not processed, if it failed or was stopped too early; else 0.
+        """Maximum number of messages that the process lost: messages that it had received and not processed.
 
-        The maximum is the capacity of its queues plus one message each in its source and sink, but at most the difference of received and
-        sent messages.
+        The number is 0 unless the process failed or was stopped too early. The maximum is the capacity of the queues of the process, plus
+        one message in its source and one in its sink, but at most the difference between received and sent messages.
         """
         if not (self.failed or self.unfinished):
             return 0
         if self.stats is None:
             return max(0, self.counts.received - self.counts.sent)
         used = max(0, self.stats.items - self.failed)  # a failed sink has not finished its last item
-        unsent = max(0, self.counts.received - max(self.counts.sent, used))  # a stream may create several messages from one
-        room = sum(stage.capacity for stage in self.stats.stages) + 2  # one each at its source and its sink
+        unsent = max(0, self.counts.received - max(self.counts.sent, used))  # a stream can create several messages from one
+        room = sum(stage.capacity for stage in self.stats.stages) + 2  # one in the source, one in the sink
         return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 
     def __str__(self) -> str:
@@ -63,13 +63,14 @@ class Account:
     """The messages that a link has carried.
 
     Args:
-        sent: Messages that its senders sent; if it publishes, a message counts once for each receiver. ``None`` if no sender runs here.
-        received: Messages that its receivers took from it. ``None`` if no receiver runs here.
-        missing: Number of messages that were sent but not received. Exact unless ``lost`` is set. ``None``: some ends of the link are
-            unknown.
-        reasons: Why messages are missing, as far as known.
-        unwanted: Whether the missing messages were not needed: the receivers ended normally, before the senders.
-        doubts: Reasons why the number of missing messages is unknown: other programs received or sent messages.
+        sent: Number of messages that the link's senders sent. If the link publishes, a message counts once for each receiver. ``None`` if
+            no sender runs here.
+        received: Number of messages that the link's receivers took. ``None`` if no receiver runs here.
+        missing: Number of messages that were sent but not received. The number is exact unless ``lost`` is set. ``None``: some ends of the
+            link are unknown.
+        reasons: Known reasons why messages are missing.
+        unwanted: Whether no receiver needed the missing messages, because all receivers ended normally before the senders.
+        doubts: Reasons why the number of missing messages is unknown: processes outside this run received or sent messages.
         lost: Processes that were lost with their hosts. Their counts are the last reported counts.
     """
 
@@ -96,7 +97,14 @@ class Account:
 def account(
     states: Sequence[ReplicaState], departures: Sequence[Departure], ends: Mapping[str, Ends], whole: Collection[str]
 ) -> list[Account]:
-    """Return the account of each link at the end of a run. ``ends`` is by replica name; ``whole`` are links with all ends known."""
+    """Return the account of each link at the end of a run.
+
+    Args:
+        states: The last states of the replicas.
+        departures: The processes that have ended.
+        ends: The links of each replica, by the replica's name.
+        whole: The links with all ends in this run.
+    """
     samples = [Sample.of(state, ends) for state in states]
     found = []
     for link in traffic(samples):
@@ -115,7 +123,7 @@ def account(
 def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
     senders, receivers = ([one for one in departures if getattr(ends[one.name], side) == link] for side in ("sends", "receives"))
     publishes = any(ends[one.name].publishes for one in senders)
-    # A receiver of this run that connected again is counted again at both ends.
+    # If a receiver of this run connects again, both ends count it again.
     more = sum(one.counts.receivers for one in senders) - sum(one.counts.connections for one in receivers)
     outside = {
         "receiver": 0 if publishes else min(more, max((one.counts.receivers for one in senders), default=0) - len(receivers)),
@@ -127,7 +135,7 @@ def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
-    """Return whether a link's receivers ended normally and its senders had to be stopped. Messages in transit are then no loss."""
+    """Return whether a link's receivers ended normally and its senders had to be stopped. Nobody needed the messages in transit."""
     receivers = {one.how for one in departures if ends[one.name].receives == link}
     senders = {one.how for one in departures if ends[one.name].sends == link}
     return receivers == {"ended"} and senders <= {"ended", "was drained", "was stopped"} and "was stopped" in senders
@@ -136,13 +144,13 @@ def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, End
 def _reasons(
     link: Traffic, missing: int | None, samples: Sequence[Sample], at_link: Sequence[Departure], ends: Mapping[str, Ends]
 ) -> Iterator[str]:
-    """Yield the reasons why messages are missing; if their number is unknown, only failures."""
+    """Yield the reasons why messages are missing. If the number of missing messages is unknown, yield only failures of processes."""
     yield from dict.fromkeys(
         f"{one.name} {one.how}" for one in at_link if one.failed or (missing and one.how != "ended" and one.counts != Counts())
     )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
-    # After a restart, the new process also counts as late the messages that the old process received.
+    # After a restart, the new process counts the messages that the old process received as late.
     is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
     for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
         count = sum(int(one.get(name, 0)) for one in counters)

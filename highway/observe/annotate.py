@@ -16,7 +16,7 @@ from highway.topology.graph import Edge, Graph, Node
 
 
 def annotate(graph: Graph, view: View) -> Graph:
-    """Return the graph with rates, queue levels and faults, and with the bottleneck and silent endpoints in the caption."""
+    """Return the graph with rates, queue levels and faults. The caption names the bottleneck and silent endpoints."""
     links = {link.link: link for link in traffic(view.samples)}
     nodes = [_node(node, [one for one in view.samples if one.state.role == node.name]) for node in graph.nodes]
     edges = [_edge(edge, links, view.samples) for edge in graph.edges]
@@ -47,7 +47,7 @@ def _node(node: Node, samples: Sequence[Sample]) -> Node:
 
 
 def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
-    """Return how busy the replicas of a stage are, and how full the queues after them."""
+    """Return two texts: how busy the replicas of a stage are, and how full the queues after them are."""
     busy, capacity = f"{percent(share(stages, 'busy'))} busy", sum(stage.capacity for stage in stages)
     return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
 
@@ -64,7 +64,10 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
 
 
 def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
-    """Return the rates of an end that belongs only to this edge, to distinguish the edges of a link with several roles."""
+    """Return the rates at one end of an edge.
+
+    A link with several roles has several edges. The rates are from the receivers if they belong only to this edge, else from the senders.
+    """
     senders = [one for one in samples if one.ends.sends == edge.link and one.runs]
     into = [one for one in samples if one.ends.receives == edge.link and one.runs and one.state.role == edge.target]
     if into and {one.state.role for one in senders} <= {edge.source}:

@@ -1,4 +1,4 @@
-"""The sentence that names the bottleneck of a whole topology."""
+"""Name the bottleneck of a whole topology in one sentence."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from highway.observe.figures import Part, share
 from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends
 
-FULL = 0.5  # fraction of its time that a stage must work, or wait, to be considered the bottleneck
+FULL = 0.5  # a stage can be the bottleneck if it works, or waits to send, for at least this fraction of its time
 
 
 @dataclass
 class _Role:
-    """The recent statistics of a role's running replicas: for each stage, the statistics of each replica."""
+    """The recent statistics of a role's running replicas. ``stages`` holds a list for each stage, with an entry for each replica."""
 
     name: str
     ends: Ends
@@ -35,8 +35,9 @@ class _Role:
 def bottleneck(samples: Sequence[Sample]) -> str:
     """Return one sentence that names the bottleneck of the whole topology, from the recent statistics of its replicas.
 
-    The bottleneck is the stage whose workers are busiest, over all replicas of its role. Stages downstream of it wait for input, and stages
-    upstream of it wait for room, also over links. If a role waits to send to an unknown receiver, this receiver is the bottleneck.
+    The bottleneck is the stage whose workers are busiest, over all replicas of its role. The stages downstream of the bottleneck wait for
+    input, and the stages upstream wait for room, even in other processes. If a role waits to send to a receiver outside the run, this
+    receiver is the bottleneck.
     """
     roles = _roles(samples)
     if not roles:
@@ -58,7 +59,7 @@ def bottleneck(samples: Sequence[Sample]) -> str:
 
 
 def slowest(samples: Sequence[Sample]) -> tuple[str, str] | None:
-    """Return the role and the stage whose workers limit the rate, if they do."""
+    """Return the role and the stage whose workers limit the rate; ``None`` if no stage limits the rate."""
     if not (roles := _roles(samples)):
         return None
     role, stage = _busiest(roles)
@@ -95,7 +96,7 @@ def _advice(role: _Role, name: str, samples: Sequence[Sample]) -> str:
 
 
 def _freest(machines: Collection[str], samples: Sequence[Sample]) -> tuple[str, int, float]:
-    """Return the machine with the most free cores, its number of cores (0 if unknown), and how many of them the seen replicas use."""
+    """Return the machine with the most free cores, the number of its cores (0 if unknown), and how many cores the replicas use."""
     found = []
     for machine in sorted(machines):
         recent = [one.recent for one in samples if one.machine == machine and one.runs and one.recent]
@@ -105,7 +106,7 @@ def _freest(machines: Collection[str], samples: Sequence[Sample]) -> tuple[str, 
 
 
 def _slow_link(roles: Mapping[str, _Role]) -> str:
-    """Return a link whose sender waits to send while its receiver waits to receive; empty if there is none."""
+    """Return a sentence about a link whose sender waits to send while its receiver waits to receive; empty if no link is slow."""
     for sender in roles.values():
         for receiver in roles.values():
             if sender.ends.sends and sender.ends.sends == receiver.ends.receives:

@@ -1,4 +1,4 @@
-"""The measured costs of a topology on a machine, from which its needs on other machines are estimated. They can be saved as JSON."""
+"""The measured costs of a topology on one machine, in memory and as JSON. ``sizing`` computes from them what other machines need."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class StageCost:
-    """The cost of a stage for each item at the end of its role, or of a link for each message.
+    """The cost of a stage per item at the end of its role, or the cost of a link per message.
 
     Args:
-        name: The label.
-        seconds: Busy seconds of one worker, computing and waiting alike; 0 if it was not measured.
-        cpu: CPU seconds of its process, and of processes that it has started.
+        name: The label of the stage or link.
+        seconds: Busy seconds of one worker, which include waiting for disks or servers; 0 if the stage was not measured.
+        cpu: CPU seconds of the stage's process, and of processes that the stage has started.
         held: Maximum seconds in which the stage held the GIL.
         read: Bytes that the stage reads from files.
-        nbytes: Bytes of the arrays in one of its items.
-        workers: The worker threads in the file.
-        waiting: Finished items that may wait after the stage.
+        nbytes: Bytes of the arrays in one item of the stage.
+        workers: Number of worker threads in the topology file.
+        waiting: Maximum number of finished items that wait after the stage.
     """
 
     name: str
@@ -44,7 +44,7 @@ class StageCost:
         return replace(self, seconds=self.seconds * count, cpu=self.cpu * count, held=self.held * count, read=self.read * count)
 
     def rate(self, cores: int, processes: float = 1) -> float:
-        """Return the items per second of all its workers, in the processes of one machine. The stage must have been measured."""
+        """Return the items per second of all workers of the stage in the processes of one machine. The stage must have been measured."""
         threads = self.workers * processes / self.seconds
         return min(threads, cores / self.cpu) if self.cpu else threads
 
@@ -54,10 +54,10 @@ class RoleCost:
     """The cost of a role.
 
     Args:
-        stages: The stages; for an external role, the cost of receiving.
-        samples: Samples in an item at its end.
-        taken: Samples that the role takes for each sample at its end.
-        message: Bytes of an item on the link to which it is sent; 0 if the role sends nothing.
+        stages: The costs of the stages; for an external role, the cost of receiving.
+        samples: Number of samples in an item at the end of the role.
+        taken: Number of samples that the role takes for each sample at its end.
+        message: Bytes of an item on the link to which the role sends; 0 if the role sends nothing.
     """
 
     stages: Sequence[StageCost]
@@ -72,7 +72,7 @@ class Calibration:
 
     Args:
         cores: The cores available to the measuring process.
-        process_mb: Megabytes of a process whose stages hold no items.
+        process_mb: Megabytes of memory of a process whose stages hold no items.
     """
 
     roles: Mapping[str, RoleCost]
@@ -90,7 +90,7 @@ def read(path: str) -> Calibration:
     """Read the output of ``highway bench --json``.
 
     Raises:
-        ConfigError: the file does not exist, or has other content.
+        ConfigError: the file cannot be read, or is not the output of ``highway bench --json``.
     """
     way_out = "make it with `highway bench FILE --json > figures.json`"
     try:

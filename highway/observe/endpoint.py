@@ -25,13 +25,13 @@ FIGURES = ("/metrics", "/stats", "/health")
 
 
 class Answers:
-    """Answers over HTTP with the current state. The constructor opens the port, or the first free port of a range.
+    """Answers HTTP requests with the current state. The constructor opens the port, or the first free port of a range.
 
     Args:
         snapshot: Returns the current state.
         spec: The address to listen on.
         site: The page, if there is one.
-        option: The option with the address. With ``--dashboard``, statistics are shown only to clients that may see the page.
+        option: The option that gave the address. With ``--dashboard``, only clients that are allowed to see the page get statistics.
 
     Attributes:
         url: The address.
@@ -47,7 +47,7 @@ class Answers:
         self._server = Server(open_port(spec, option), self._answer, site.tick if site else lambda: None)
         self.url = f"http://{host_and_port(spec.listen, self._server.port)}"
         self.page = site.open_at(spec.listen, self._server.port, snapshot) if site else ""
-        # A script may end without closing it.
+        # a daemon thread, because a script can end without closing the endpoint
         self._thread = threading.Thread(target=self._server.serve, name="highway-metrics", daemon=True)
         self._thread.start()
 
@@ -89,7 +89,7 @@ class Answers:
 
 
 class Endpoint(Answers):
-    """Answers with the last given states of some processes of a topology."""
+    """Answers with the latest states of some processes of a topology. ``update`` receives these states."""
 
     def __init__(self, wiring: Wiring, spec: MetricsSpec, site: Site | None = None, option: str = "--metrics") -> None:
         latest = Latest(wiring)

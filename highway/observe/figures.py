@@ -1,4 +1,4 @@
-"""The statistics of a replica over all its processes (:class:`Totals`), and over the last seconds (:class:`Recent`)."""
+"""Statistics of a replica: totals over all its processes (:class:`Totals`), and of the last seconds (:class:`Recent`)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
 
 
 class Totals:
-    """Sums the statistics of all processes of each replica. Add every state, because a process that is never seen is not counted."""
+    """Sums the statistics of all processes of each replica. Pass every state to :meth:`count`; processes without a state are missing."""
 
     def __init__(self) -> None:
-        # by replica: the statistics of its ended processes, the last statistics, and the number of restarts when they began
+        # by replica: the sum over its ended processes, the last statistics of the current process, and the number of restarts before it
         self._seen: dict[tuple[str, int], tuple[PipelineStats | None, PipelineStats | None, int]] = {}
 
     def count(self, states: Iterable[ReplicaState]) -> list[ReplicaState]:
@@ -46,9 +46,9 @@ class Recent:
         self._seen: dict[Hashable, deque[PipelineStats]] = {}
 
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
-        """Add the statistics of ``key`` since its start, and return the statistics of the last seconds.
+        """Add the statistics of ``key`` since its start, and return its statistics of the last seconds.
 
-        If the statistics have restarted, a new process reports them, and the result also restarts.
+        If the statistics begin at 0 again, a new process reports them. The result then covers only the new process.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):
@@ -60,12 +60,12 @@ class Recent:
         return seen[-1] if len(seen) == 1 else minus(seen[-1], seen[0])
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """Delete the statistics of all keys that are not in ``keys``, because these keys will not be added again."""
+        """Delete the statistics of all keys that are not in ``keys``, to free memory."""
         self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
 
 
 def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
-    """Return the sum of two processes' statistics. Values that are not sums, such as a queue's level, come from the second."""
+    """Return the sum of two processes' statistics. Values that cannot be added, such as a queue's level, come from ``second``."""
     if first is None or second is None:
         return second or first
     return _combined(second, first, 1)
@@ -77,20 +77,20 @@ def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:
-    """Return the fraction, 0 to 1, of its workers' time that a stage was busy, starved or blocked, over all its replicas."""
+    """Return the fraction, 0 to 1, of time in which the workers of a stage were busy, starved or blocked, over all replicas."""
     total = sum(one.busy + one.starved + one.blocked for one in stages)
     found: float = sum(getattr(one, part) for one in stages) / max(total, 1e-9)
     return found
 
 
 def waited(stats: PipelineStats) -> float:
-    """Return the seconds that the end of a run waited for data: a sink for its input, otherwise the loop over the pipeline."""
+    """Return the seconds in which the end of a run waited for data. The end is the sink, or the loop over a pipeline without a sink."""
     last = stats.stages[-1]
     return last.starved if last.shape == "sink" else stats.waited
 
 
 def load(stats: PipelineStats) -> float:
-    """Return the fraction, 0 to 1, of its time in which a role had work: it did not wait for input or for its receivers."""
+    """Return the fraction, 0 to 1, of time in which a role had work, and did not wait for its input or its receivers."""
     return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))
 
 

@@ -1,4 +1,4 @@
-"""The current state of one run's replicas, with statistics that depend on earlier states: totals over restarts, lost messages, loads."""
+"""The current state of the replicas of one run, with statistics over time: totals over restarts, lost messages and loads."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
 from highway.topology.wiring import Wiring
 
-WINDOW = 3.0  # seconds before and after the end of a process, over which messages under way are compared
-REFILL = 1.0  # seconds after the end in which messages under way return to their level
+WINDOW = 3.0  # seconds before and after the end of a process; the numbers of messages in transit in both are compared
+REFILL = 1.0  # seconds after the end of a process in which the number of messages in transit returns to its level
 
 _OVER = ("ended", "failed", "waiting")
 
 
 @dataclass
 class _Link:
-    """Messages under way or lost on a link: in each of the last seconds, and since a process at one of its ends has ended."""
+    """Messages that are in transit on a link, or lost: their numbers in the last seconds, and the number that is known to be lost."""
 
     lost: int = 0
     missing: deque[tuple[float, int]] = field(default_factory=deque)
-    ended: float | None = None  # when a process ended, until its lost messages are counted
+    ended: float | None = None  # when a process has ended whose lost messages are not yet counted
     before: int = 0
 
 
 class Losses:
-    """Counts the messages that links lose when a process at one of their ends ends. Add every state, several times per second.
+    """Counts the messages that a link loses when a sender or receiver stops. Pass every state to :meth:`count`, several times per second.
 
-    While messages are in transit, it is unknown which of them are lost, but their number is about constant. So this compares the minimum
-    number before and after the end of a process, and counts the increase as lost. When all processes of a link have ended, the number is
-    exact, unless an earlier estimate was too large: the number never falls.
+    A message that was sent and not received is in transit or lost. The number of messages in transit is about constant. This class
+    therefore compares the minimum number of missing messages before and after a process ends, and counts the increase as lost. When all
+    processes of a link have ended, the number is exact, unless an earlier estimate was too large: the number never falls.
 
     Args:
         ends: The links of each replica, by the replica's name.
-        whole: The links to count: the links with all ends seen.
+        whole: The links to count. All their ends must be known.
     """
 
     def __init__(self, ends: Mapping[str, Ends], whole: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._ends, self._clock = ends, clock
         self._links = {link: _Link() for link in sorted(whole) if not any(one.publishes and one.sends == link for one in ends.values())}
-        self._running: dict[str, int] = {}  # replicas that ran at the last look, each with its number of restarts
+        self._running: dict[str, int] = {}  # the restarts of each replica that ran at the last call
 
     def count(self, states: Iterable[ReplicaState]) -> Mapping[str, Loss]:
-        """Add the states of all replicas, and return the losses of the links."""
+        """Add the states of all replicas, and return the losses of each link."""
         states = list(states)
         ended = {state.name for state in states if self._running.get(state.name, state.restarts) != state.restarts}
         ended |= {state.name for state in states if state.name in self._running and state.phase in _OVER}
@@ -61,7 +61,7 @@ class Losses:
         return {name: Loss(link.missing[-1][1] if link.missing else 0, link.lost) for name, link in self._links.items()}
 
     def _has_outsiders(self, link: str, samples: Sequence[Sample]) -> bool:
-        """Return whether a link had more receivers than this run: messages to them are not missing."""
+        """Return whether a link had receivers outside this run. Messages to such receivers are not missing."""
         own = sum(1 + one.state.restarts for one in samples if one.ends.receives == link)
         return max((one.state.counts.receivers for one in samples if one.ends.sends == link), default=0) > own
 
@@ -97,7 +97,7 @@ class Latest:
         self._recent, self._loads = Recent(LOAD_WINDOW), dict[str, float]()
 
     def update(self, states: Iterable[ReplicaState]) -> None:
-        """Store the states of the replicas; call it several times per second, with all of them."""
+        """Store the states of all replicas. Call this method several times per second."""
         self._states = self._totals.count(states)
         self._lost = self._losses.count(self._states)
         works = [state for state in self._states if state.phase in ("running", "draining")]

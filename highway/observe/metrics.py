@@ -1,4 +1,4 @@
-"""The statistics of replicas under their names for Prometheus, and their health."""
+"""The statistics of replicas as metrics for Prometheus, and the health of the replicas."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ STAGES: Mapping[str, tuple[type[Any], str, str]] = {
     "queued": (GaugeMetricFamily, "highway_stage_queued", "Items that wait behind it or are being made."),
     "capacity": (GaugeMetricFamily, "highway_stage_capacity", "How many of these there can be."),
 }
-"""Field of ``StageStats`` -> its metric."""
+"""Maps each field of ``StageStats`` to its metric."""
 
 
 def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
-    """Return a registry for ``prometheus_client``: the statistics of ``snapshot()`` at each scrape."""
+    """Return a registry for ``prometheus_client``. Each scrape reads the statistics of ``snapshot()``."""
     found = CollectorRegistry(auto_describe=False)
     found.register(_Figures(snapshot))
     return found
 
 
 def health(snapshot: Snapshot) -> list[str]:
-    """Return problems as sentences: replicas that have failed, and replicas that wait for a restart."""
+    """Return a sentence for each replica that has failed or waits for a restart."""
     words = {"failed": "failed", "waiting": "waits to be started again"}
     return [" ".join(filter(None, (one.name, words[one.phase], one.error))) for one in snapshot.states if one.phase in words]
 
@@ -87,7 +87,7 @@ def _links(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _ends(state: ReplicaState, ends: Ends) -> Iterator[tuple[list[str], Mapping[str, float]]]:
-    """Yield the labels of a replica's ends of links, each with its counters. Only the receiving end has counters of the link itself."""
+    """Yield the labels and counters of each end of a link at a replica. Only the receiving end has gaps, duplicates and similar counts."""
     if state.stats and ends.receives:
         source = state.stats.stages[0]
         yield [*_replica(state), source.name, ends.receives], {**source.counters, "messages": state.counts.received}

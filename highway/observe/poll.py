@@ -22,15 +22,15 @@ from highway.topology.model import Topology
 from highway.topology.plan import host_and_port, port_range
 from highway.topology.spec import MetricsSpec
 
-ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
-LARGEST = 8_000_000  # bytes of an answer; a run of a thousand processes needs half of that
-MOST = 2000  # replicas; an answer of that many has the maximum size
-AT_ONCE = 64  # endpoints
+ANSWER_TIMEOUT = 2.0  # maximum seconds for the answer of an endpoint
+LARGEST = 8_000_000  # maximum bytes of an answer; a run of a thousand processes needs half of this
+MOST = 2000  # maximum number of replicas to show; an answer with so many replicas has the maximum size
+AT_ONCE = 64  # endpoints that are polled at the same time
 
 
 @dataclass(frozen=True)
 class PollTarget:
-    """An endpoint, ``http://host:port``, and the host to name if the endpoint does not answer; empty if no answer is required."""
+    """An endpoint: its URL ``http://host:port``, and the host to report if no answer comes; empty if no answer is required."""
 
     url: str
     host: str
@@ -41,10 +41,10 @@ class Sample:
     """The state of a replica at the time of one view.
 
     Args:
-        state: The state, with statistics since its start.
+        state: The state, with statistics since the start of the replica.
         recent: The statistics of the last seconds.
-        ends: The links.
-        machine: The name of its machine in the file, or the machine's own name.
+        ends: The links of the replica.
+        machine: The name of the replica's host in the file; without hosts, the hostname of its machine.
     """
 
     state: ReplicaState
@@ -54,7 +54,7 @@ class Sample:
 
     @classmethod
     def of(cls, state: ReplicaState, ends: Mapping[str, Ends]) -> Sample:
-        """Return a replica as its launcher sees it; ``ends`` are the links of all replicas, by name."""
+        """Return a sample without recent statistics. ``ends`` holds the links of all replicas, by the replica's name."""
         return cls(state, ends=ends.get(state.name, Ends()))
 
     @property
@@ -63,7 +63,7 @@ class Sample:
         return self.recent is not None and self.state.phase in ("running", "draining")
 
     def rate(self, stage: int) -> Rate:
-        """Return the recent rate of a stage: of its output, or of its input if it is a sink; 0 if the replica does not run."""
+        """Return the recent rate of a stage's output, or of a sink's input; 0 if the replica does not run."""
         if not self.runs or not self.recent:
             return Rate()
         figures = self.recent.stages[stage]
@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class View:
-    """One view of a topology: its replicas, messages about silent endpoints, and the losses of links, as far as known."""
+    """One view of a topology: its replicas, messages about silent endpoints, and the known losses of links."""
 
     samples: Sequence[Sample]
     silent: Sequence[str] = ()
@@ -80,7 +80,7 @@ class View:
 
 
 def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> list[PollTarget]:
-    """Return the possible endpoints of a topology: on each of its hosts or on one, and on this machine."""
+    """Return the possible endpoints of a topology: on all of its hosts, or only on ``host``, and on this machine."""
     here = "127.0.0.1" if spec.listen in ("0.0.0.0", "::") else spec.listen  # these addresses mean every interface
     hosts = {name: topology.plan.address(name) for name in topology.plan.hosts if host in (None, name)}
     addresses = {"": here, **hosts} if hosts else {"this machine": here}
@@ -94,7 +94,7 @@ class Poller:
 
     Args:
         targets: The endpoints.
-        topology: The topology's name: other topologies are ignored; empty for any.
+        topology: The name of the topology to show. Empty: show all topologies.
         order: The names of the roles, in display order.
         host: The only host to show.
     """
@@ -108,7 +108,7 @@ class Poller:
         """Poll all endpoints, and wait at most two seconds for each."""
         with ThreadPoolExecutor(min(AT_ONCE, len(self._targets)), "highway-poll") as pool:
             answers = dict(zip(self._targets, pool.map(fetch, (target.url for target in self._targets)), strict=True))
-        ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # once each
+        ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # a run can have several addresses
         view = self.view(ours.values())
         return replace(view, silent=[*self._silent(answers, {one.state.host for one in view.samples}), *view.silent])
 
@@ -131,7 +131,7 @@ class Poller:
         return isinstance(answer, Snapshot) and self._topology in ("", answer.topology)
 
     def _silent(self, answers: Mapping[PollTarget, Snapshot | str], heard: Collection[str]) -> Iterator[str]:
-        """Yield hosts without an answer, either from an endpoint on the host, or from a run on another host that includes it."""
+        """Yield a message for each host that neither answers itself nor appears in the answer of another host."""
         for host in dict.fromkeys(target.host for target in answers if target.host):
             own = {target.url.removeprefix("http://"): answer for target, answer in answers.items() if target.host == host}
             if host not in heard and not any(map(self._is_ours, own.values())):
@@ -142,7 +142,7 @@ class Poller:
 
 
 def fetch(url: str) -> Snapshot | str:
-    """Return the answer of an endpoint or a description of the error; time and size of the answer are bounded."""
+    """Return the answer of an endpoint, or a text that describes the error. The time and the size of the answer are limited."""
     given = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(given.hostname or "", given.port or 80)
     try:
@@ -162,7 +162,7 @@ def fetch(url: str) -> Snapshot | str:
 
 
 class _UntilDeadline(socket.socket):
-    """A connection with one deadline for the whole answer, even if the answer comes in small pieces."""
+    """A connection with one deadline for the whole answer. Without it, a timeout would begin again with each piece of the answer."""
 
     deadline = 0.0
 

@@ -1,4 +1,7 @@
-"""Measure costs: of stages, run one at a time on the results of the previous stage in memory, and of a link to this process itself."""
+"""Measure the costs of stages and links.
+
+The stages run one at a time. Each stage reads the results of the previous stage from memory. A link is measured within this process.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,17 @@ from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
 from highway.wire.url import Link, parse, url_of
 
-AT_ONCE = 50  # steps of plain Python between two checks whether it is over
+AT_ONCE = 50  # steps of plain Python between two checks of the flag that ends the thread
 
 
 class Rival:
-    """Runs plain Python beside the code in a ``with`` block.
+    """Measures how long the code in a ``with`` block holds the GIL, with a thread that runs plain Python beside the code.
 
-    The thread works only while no other thread holds the GIL. So in the rest of the time, other threads hold the GIL. On a busy machine,
-    the result is too small, because a thread that waits for a core and for the GIL counts as waiting for a core.
+    The thread works only while no other thread holds the GIL. In the remaining time, other threads hold the GIL. On a busy machine, the
+    result is too small: time in which the thread waits for a core and for the GIL counts only as waiting for a core.
 
     Attributes:
-        kept_out: Seconds in which this thread could not work; known at the end.
+        kept_out: Seconds in which the thread could not work. Valid after the block.
     """
 
     def __init__(self) -> None:
@@ -48,7 +51,7 @@ class Rival:
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(1, "highway-rival")
         self._worked: Future[float] = self._pool.submit(self._work)
-        self._begun.result()  # else it would miss the time before its thread runs
+        self._begun.result()  # otherwise, the time until the thread runs would not be measured
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,7 +69,7 @@ class Rival:
 
 
 def _working_or_waiting() -> float:
-    """Return the seconds in which this thread worked, or waited only for a core that other processes used: Linux reports both."""
+    """Return the seconds in which this thread worked or waited for a core. Linux reports both; elsewhere, only the work counts."""
     try:
         worked, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):
@@ -74,15 +77,15 @@ def _working_or_waiting() -> float:
     return (int(worked) + int(waited)) / 1e9
 
 
-MOST_BYTES = 2_000_000_000  # of a stage's results, kept for the next stage
-IDLE = 1.0  # seconds without an item after which a source is considered exhausted
-PATIENCE = 1.0  # seconds that remaining items may take when there are enough results
+MOST_BYTES = 2_000_000_000  # maximum bytes of a stage's results to keep for the next stage
+IDLE = 1.0  # after this many seconds without an item, a source is considered exhausted
+PATIENCE = 1.0  # maximum seconds to wait for the remaining items after enough results were collected
 _TICK = 0.05
 
 
 @dataclass
 class _Replay:
-    """Yields items from memory, and forgets them."""
+    """Yields items from memory, and frees each item."""
 
     items: list[Stamped]
     given: int = field(default=0, init=False)
@@ -96,7 +99,7 @@ class _Replay:
 
 @dataclass
 class _Collect:
-    """Collects items until there are enough."""
+    """Collects items, up to ``most`` items or about :data:`MOST_BYTES`."""
 
     most: int
     items: list[Stamped] = field(default_factory=list, init=False)
@@ -119,10 +122,11 @@ class Profile(NamedTuple):
     """The results for the stages of a pipeline.
 
     Args:
-        stages: The cost of each stage for each item at the end; 0 if no item passed the stage in time. ``held`` only if ``rivalled``.
-        items: The results of the last stage; empty if it is a sink.
-        taken: Items of the source for each item at the end; 0 if the source yielded none in time.
-        example: An item that the last stage yielded, or that it took if it is a sink; ``None`` without an item.
+        stages: The cost of each stage per item at the end of the pipeline; 0 if no item passed the stage in time. ``held`` is measured
+            only if ``rivalled``.
+        items: The results of the last stage; empty if the last stage is a sink.
+        taken: Number of the source's items per item at the end of the pipeline; 0 if the source yielded no item in time.
+        example: An item that the last stage yielded (a sink: received); ``None`` if there was no item.
     """
 
     stages: list[StageCost]
@@ -138,10 +142,10 @@ def profile(
 
     Args:
         stages: The stages of a pipeline, as :func:`highway.engine.stage.expand` returns them. The stages can be run only once.
-        seed: The pipeline's.
-        most: Number of items requested from the source.
+        seed: The seed of the pipeline.
+        most: Maximum number of items to read from the source.
         limit: Maximum seconds for each stage.
-        given: Items to use instead of the source, which is then not run.
+        given: Items to use as the items of the source. The source does not run.
         rivalled: Whether each stage runs beside a thread that constantly requests the GIL. Only ``held`` is then valid.
     """
     (source, _), *others = stages
@@ -150,7 +154,7 @@ def profile(
     else:
         passing = list(given)
         cost = StageCost(source.label, "source", nbytes=sum(nbytes(each.item) for each in given) / max(1, len(given)))
-    has_source, costs, made = bool(passing) or given is not None, [cost], 1.0  # for each item of the source, like ``made``
+    has_source, costs, made = bool(passing) or given is not None, [cost], 1.0  # costs and ``made`` are per item of the source
     for stage, shape in others:
         example = passing[0] if passing else None
         passing, cost, results = _profile_stage(stage, shape, passing, seed, limit, rivalled)
@@ -162,7 +166,7 @@ def profile(
 
 
 def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: bool) -> tuple[list[Stamped], StageCost]:
-    """Return the items of a source, and its cost for each item."""
+    """Return the items of a source, and the cost of the source per item."""
     collect = _Collect(most)
     began = time.perf_counter()
 
@@ -182,7 +186,7 @@ def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: 
 def _profile_stage(
     stage: Stage, shape: Shape, given: list[Stamped], seed: int, limit: float, rivalled: bool
 ) -> tuple[list[Stamped], StageCost, float]:
-    """Return the results of a stage for its input, its cost for each input, and the number of results for each input."""
+    """Return the results of a stage, the cost of the stage per input item, and the number of results per input item."""
     nothing: tuple[list[Stamped], StageCost, float] = [], StageCost(stage.label, shape), 0.0
     if not given:
         return nothing
@@ -202,7 +206,14 @@ def _profile_stage(
 
 
 class _Ran(NamedTuple):
-    """The run of a pipeline, whether all items of its source were processed, seconds of holding the GIL, and bytes read from files."""
+    """The run of a pipeline.
+
+    Args:
+        stats: The statistics of the pipeline.
+        complete: Whether all items of its source were processed.
+        held: Seconds in which the pipeline held the GIL.
+        read: Bytes that were read from files.
+    """
 
     stats: PipelineStats
     complete: bool
@@ -219,7 +230,7 @@ def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: 
         try:
             while not ended.done() and not is_enough():
                 wait([ended], _TICK)
-            pipeline.drain()  # so that all its items are processed, and counted
+            pipeline.drain()  # so that all items of the source are processed and counted
             wait([ended], PATIENCE)
             complete = ended.done()
         finally:
@@ -228,13 +239,13 @@ def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: 
     return _Ran(pipeline.stats(), complete, rival.kept_out if rival else 0.0, bytes_read() - read)
 
 
-LEAST = 8  # messages
+LEAST = 8  # minimum number of messages to send
 SECONDS = 0.4  # minimum seconds of sending
-TIMEOUT = 10.0  # seconds without a message after which an error is assumed
+TIMEOUT = 10.0  # after this many seconds without a message, the measurement fails
 
 
 def measure_link(link: Link, allow64: bool, items: Sequence[Stamped]) -> StageCost:
-    """Send items repeatedly, and return the cost of a message, at each of the two ends; ``link`` is the sending end of the topology.
+    """Send items repeatedly, and return the cost of a message at each of the two ends. ``link`` is the sending end in the topology.
 
     Raises:
         ItemError: the items cannot be sent.
@@ -264,7 +275,7 @@ def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool =
 
 
 def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
-    """Send items for some time, and then the end; return the number of messages."""
+    """Send items for some time, and then the end of the stream. Return the number of messages."""
     until, sent = time.perf_counter() + SECONDS, 0
     for item, passport in itertools.cycle(items):
         sender.send(item, passport, timeout=TIMEOUT)
@@ -276,7 +287,7 @@ def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
 
 
 def _receive(link: Link) -> float:
-    """Receive until the end; return the number of bytes."""
+    """Receive messages until the end of the stream. Return the number of bytes."""
     counters: dict[str, float] = {}
     with LinkReceiver(link, counters) as receiver:
         while True:

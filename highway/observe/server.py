@@ -1,4 +1,4 @@
-"""An HTTP server for a few clients, which may be slow or hostile. It is waitress with additional limits."""
+"""An HTTP server for a few clients: waitress, with limits against slow and hostile clients."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from highway.topology.plan import port_range
 from highway.topology.spec import MetricsSpec
 
 CONNECTIONS = 64  # maximum concurrent connections; a further connection closes the oldest
-SILENT = 10  # seconds that a client may be silent
-LIFETIME = 30  # maximum seconds of a connection, whatever its client does
-LARGEST = 16384  # bytes of a request
-PAUSE = 1.0  # seconds without accepting when the process has no free descriptor
+SILENT = 10  # a client that is silent for this many seconds is disconnected
+LIFETIME = 30  # maximum seconds of a connection, even if its client is active
+LARGEST = 16384  # maximum bytes of a request's header, and of its body
+PAUSE = 1.0  # seconds to wait before accepting connections again, if the process had no free descriptor
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -33,7 +33,7 @@ logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would appe
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
-    """A connection that is closed if a client sends a request before the previous one is answered.
+    """A connection that is closed if its client sends a request before the previous request is answered.
 
     Such a client could block a thread indefinitely.
     """
@@ -46,13 +46,14 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
-    """Answers requests at a port until it is stopped; ``listening`` is a bound socket.
+    """Answers requests at a port until :meth:`stop` is called. ``listening`` is a bound socket.
 
-    ``tick`` is called on the serving thread, at least once per second.
+    The serving thread calls ``tick`` at least once per second.
 
     Attributes:
         port: The port that the server listens on.
-        paused_until: When the server accepts connections again, by ``time.monotonic()``, after it ran out of descriptors; else 0.
+        paused_until: After the process ran out of descriptors, the time at which the server accepts connections again, as
+            ``time.monotonic()``; else 0.
     """
 
     channel_class = _Channel
@@ -70,7 +71,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         super().__init__(application, {}, True, listening, dispatcher, adjustments, where, bind_socket=False)
 
     def serve(self) -> None:
-        """Answer until :meth:`stop`, and close the port."""
+        """Answer requests until :meth:`stop` is called, and close the port."""
         while not self._stopped:
             self.turn()
             self._tick()
@@ -78,9 +79,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         wasyncore.close_all(self._map)
 
     def stop(self) -> None:
-        """Make :meth:`serve` return; called from another thread."""
-        with contextlib.suppress(OSError):  # closed already: another thread's pull was enough
-            self.trigger.pull_trigger(self._end)  # on the serving thread: here it would close the trigger before the pull
+        """Make :meth:`serve` return. Call this method from a thread that does not serve."""
+        with contextlib.suppress(OSError):  # the trigger is closed: another thread has already stopped the server
+            self.trigger.pull_trigger(self._end)  # the serving thread calls _end; a call here could close the trigger before the pull
 
     def _end(self) -> None:
         self._stopped = True
@@ -88,13 +89,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def turn(self) -> None:
         """Wait up to a second for connections and requests, handle them, and close connections that last too long.
 
-        Connections are closed only between two polls. If one were closed during a poll, a new connection could get the number of its
-        descriptor. The poll would then close the new connection because of events of the old one.
+        Connections are closed only between two polls. If a connection were closed during a poll, a new connection could get the same
+        descriptor number. The poll would then close the new connection because of events of the old connection.
         """
         wasyncore.loop(timeout=1, use_poll=True, map=self._map, count=1)
         for channel in list(self.active_channels.values()):
             if channel.creation_time < time.time() - LIFETIME:
-                channel.handle_close()  # its flag will_close has no effect while the client does not read
+                channel.handle_close()  # the flag will_close would have no effect while the client does not read
 
     def readable(self) -> bool:
         """Return whether to check for new connections."""
@@ -103,7 +104,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def accept(self) -> Any:
         """Accept a connection. If there are too many, close the oldest connection, so that slow clients do not block short requests.
 
-        If the process has no free descriptor, accept no connections for some time, to avoid a busy loop.
+        If the process has no free descriptor, accept no connections for :data:`PAUSE` seconds, to avoid a busy loop.
         """
         try:
             accepted = super().accept()
@@ -113,12 +114,12 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             raise
         waiting = [channel for channel in self.active_channels.values() if not channel.requests]
         if len(self.active_channels) >= CONNECTIONS and waiting:
-            min(waiting, key=lambda channel: channel.creation_time).handle_close()  # its descriptor is free for the next turn's connection
+            min(waiting, key=lambda channel: channel.creation_time).handle_close()  # frees a descriptor before the next turn
         return accepted
 
 
 def open_port(spec: MetricsSpec, option: str = "--metrics") -> socket.socket:
-    """Return a socket bound to the first free port; ``option`` is the option with the ports.
+    """Return a socket that listens on the first free port. ``option`` is the command-line option that gave the ports.
 
     Raises:
         ConfigError: no port is free, or the address does not belong to this machine.

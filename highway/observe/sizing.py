@@ -1,7 +1,7 @@
-"""Size a topology: compute the threads, processes, hosts, memory and network for a rate, and the first shortage.
+"""Size a topology: compute the threads, processes, hosts, memory and network for a rate, and which resource becomes short first.
 
-All functions depend only on a plan and the measured costs of its roles. All needs are linear in the rate, except for threads, processes and
-hosts, which are whole numbers.
+All functions depend only on a plan and the measured costs of its roles. The needs grow linearly with the rate. Only threads, processes
+and hosts are rounded to whole numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from highway.topology.limits import memory
 from highway.topology.plan import Plan, Role, Side, names
 from highway.wire.rendezvous import REFRESH
 
-FULL = 0.9  # planned fraction of a host, a process and a thread
-SLACK = 0.05  # fraction of a thread that may be missing
-MESSAGES = 2  # messages that may wait at each end of a connection, even if they are larger than its buffer
+FULL = 0.9  # a host, a process and a thread are planned to be busy for this fraction of the time
+SLACK = 0.05  # a need of up to this fraction of a thread does not add a thread
+MESSAGES = 2  # messages that can wait at each end of a connection, even if they are larger than its buffer
 
 GIL = "the GIL of a process"
 CORES, MEMORY, IN, OUT, DISK = "cores", "memory", "network in", "network out", "disk"
@@ -27,14 +27,14 @@ GPUS = "GPUs"
 
 @dataclass(frozen=True)
 class HostSize:
-    """The resources of a host; ``None`` means unknown, and is never short.
+    """The resources of a host. ``None`` means unknown; an unknown resource is never short.
 
     Args:
-        memory_mb: Megabytes.
-        gbit: Gbit/s of one of its network interfaces, in each direction.
-        nics: Number of its network interfaces.
-        disk_mb: Megabytes per second that can be read from its files.
-        gpus: GPUs, each used by one process.
+        memory_mb: Megabytes of memory.
+        gbit: Gbit/s of one network interface of the host, in each direction.
+        nics: Number of network interfaces.
+        disk_mb: Megabytes per second that can be read from files.
+        gpus: Number of GPUs. Each GPU is used by one process.
     """
 
     cores: int
@@ -45,14 +45,14 @@ class HostSize:
     gpus: int | None = None
 
     def part(self, what: str, amount: float) -> float:
-        """Return an amount as a fraction of the host's resources: of cores, megabytes, Gbit/s of all interfaces, megabytes per second."""
+        """Return an amount of a resource as a fraction of what the host has. The units are those of :class:`RoleSize`."""
         network = self.gbit * self.nics if self.gbit else None
         has = {CORES: self.cores, MEMORY: self.memory_mb, IN: network, OUT: network, DISK: self.disk_mb, GPUS: self.gpus}[what]
         return amount / has if has else 0.0
 
 
 class Used(NamedTuple):
-    """A used resource and its used fraction; a fraction above 1 means a shortage."""
+    """A resource, and the fraction of it that is used. A fraction above 1 means a shortage."""
 
     what: str
     part: float
@@ -63,12 +63,13 @@ class RoleSize:
     """The needs of a role for a rate.
 
     Args:
-        samples: Samples per second at its end, over all its processes.
-        replicas: Number of its processes.
+        samples: Samples per second at the end of the role, over all its processes.
+        replicas: Number of processes of the role.
         threads: Worker threads of each stage, in each process.
-        hosts: Number of hosts that do only this work; 1 for roles whose links need them on one host.
-        host: Needs of its processes on one host: cores, megabytes, Gbit/s of all interfaces, megabytes per second of files.
-        used: The maximum used fraction of each resource, including the other roles that must be on the same host.
+        hosts: Number of hosts, if they run only this role; 1 if the role must share a host with other roles because of its links.
+        host: Needs of the role's processes on one host: cores, megabytes of memory, Gbit/s over all network interfaces, megabytes per
+            second from files.
+        used: The maximum used fraction of each resource. It includes the roles that must run on the same host as this role.
     """
 
     role: str
@@ -81,7 +82,7 @@ class RoleSize:
 
     @property
     def fullest(self) -> Used:
-        """The first shortage when the rate grows."""
+        """The resource that becomes short first when the rate grows."""
         return max(self.used, key=lambda each: each.part)
 
 
@@ -89,11 +90,12 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
     """Return the needs of each measured role.
 
     Args:
-        plan: Roles and links. The plan's number of replicas counts for roles at both ends of the topology, and for roles whose replicas do
-            not share the work.
+        plan: Roles and links. Roles whose replicas do not share the work keep the plan's number of replicas. For roles at the ends of the
+            topology, this number is the minimum.
         given: The costs of the roles.
         host: The resources of each host.
-        rate: Samples per second of each role at an end: of all its processes together, or of each process if each process gets all samples.
+        rate: Samples per second of each role without receivers. The rate is the sum over the processes of the role. If each process gets
+            all samples, it is the rate of each process.
     """
     handed_on = demands(plan, given, rate)
     known = [role for role in plan.roles.values() if role.name in given.roles]
@@ -108,7 +110,7 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
         name, samples, count = role.name, handed_on[role.name], replicas[role.name]
         others = [other for other in each if other != name and _place(plan, other) == _place(plan, name)]
         fits = min([count, *(math.floor(FULL / part) for what, one in each[name].items() if (part := host.part(what, one)))])
-        if gpus := host.part(GPUS, role.resources.gpus):  # GPUs may be used completely
+        if gpus := host.part(GPUS, role.resources.gpus):  # GPUs are planned without a reserve
             fits = min(fits, math.floor(1 / gpus))
         hosts = 1 if others else -(-count // max(1, fits))
         own = {what: one * -(-count // hosts) for what, one in each[name].items()}
@@ -120,12 +122,17 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
 
 
 def together(sizes: Sequence[RoleSize], host: HostSize) -> list[Used]:
-    """Return the fractions of one host that all roles use together; a fraction above 1 means more than one host."""
+    """Return the fractions of one host's resources that all roles use together. A fraction above 1 means more than one host."""
     return [Used(what, host.part(what, sum(each.host[what] * each.hosts for each in sizes))) for what in (CORES, MEMORY, DISK)]
 
 
 class Lookups(NamedTuple):
-    """Queries to a rendezvous per second, if links have names: their number, and the total number of names in them."""
+    """Queries to a rendezvous per second, if links have names.
+
+    Args:
+        questions: Number of queries per second.
+        names: Number of names per second in these queries.
+    """
 
     questions: float
     names: float
@@ -143,9 +150,9 @@ def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
 
 
 def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
-    """Return the resource of a topology that is used up first, and the rate at which this happens; ``None`` if nothing was measured.
+    """Return the resource of a topology that is used up first, and the rate at which it is used up; ``None`` if nothing was measured.
 
-    Each host of the file, or the only host of a file without hosts, has the resources ``host``. Memory is not considered.
+    Each host of the file has the resources ``host``. A file without hosts counts as one host. Memory is not considered.
     """
     handed_on, used = demands(plan, given, 1.0), []
     for name, cost in given.roles.items():
@@ -188,7 +195,7 @@ def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
 
 
 def _links(plan: Plan, role: str, side: Side) -> list[str]:
-    """Return the links with a role on one side."""
+    """Return the links that have the role on this side."""
     return [link for link, spec in plan.links.items() if role in names(spec, side)]
 
 
@@ -198,7 +205,7 @@ def _gets_all(plan: Plan, role: str) -> bool:
 
 
 def _place(plan: Plan, role: str) -> str:
-    """Return the name of a role's host: the same for roles that links over shared memory, or UNIX sockets, keep on one host."""
+    """Return a name for the host of a role. Roles that are linked by shared memory or UNIX sockets get the same name."""
     found = [role]
     for name in found:
         for spec in plan.links.values():
@@ -209,7 +216,7 @@ def _place(plan: Plan, role: str) -> str:
 
 
 def _with(plan: Plan, **replicas: int) -> Plan:
-    """Return a plan with other numbers of replicas."""
+    """Return the plan with these numbers of replicas."""
     return replace(plan, roles={**plan.roles, **{name: replace(plan.roles[name], replicas=count) for name, count in replicas.items()}})
 
 
@@ -225,7 +232,7 @@ def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: 
 
 
 def _of_its_process(role: Role, cost: RoleCost, samples: float, replicas: int) -> Iterator[Used]:
-    """For resources that each process has only once, such as the GIL, yield how much one of ``replicas`` processes uses."""
+    """Yield how much one of ``replicas`` processes uses of the resources that exist once per process, such as the GIL."""
     items = samples / cost.samples / replicas
     yield Used(GIL, items * sum(stage.held for stage in cost.stages))
     for stage in cost.stages:
@@ -240,13 +247,13 @@ def _thread_name(role: str, stage: str, workers: int) -> str:
 
 
 def _threads(cost: RoleCost, samples: float) -> dict[str, int]:
-    """Return the worker threads that the stages of a process require, each busy most of the time."""
+    """Return the number of worker threads that each stage of a process needs, if each thread is busy most of the time."""
     items = samples / cost.samples
     return {stage.name: max(1, math.ceil(items * stage.seconds / FULL - SLACK)) if stage.shape == "map" else 1 for stage in cost.stages}
 
 
 def _of_a_process(plan: Plan, given: Calibration, name: str, samples: float) -> dict[str, float]:
-    """Return the needs of each process of a role on its host, except for memory, as in :class:`RoleSize`."""
+    """Return the needs of each process of a role, in the units of :class:`RoleSize`, without memory."""
     cost, samples = given.roles[name], samples / plan.roles[name].replicas
     items, into, out = samples / cost.samples, _links(plan, name, "to"), _links(plan, name, "from")
     came = sum(samples * cost.taken / len(into) * _bytes_of_a_sample(plan, given, link) for link in into if _leaves(plan, link))
@@ -260,7 +267,7 @@ def _of_a_process(plan: Plan, given: Calibration, name: str, samples: float) -> 
 
 
 def _memory(plan: Plan, given: Calibration, name: str, samples: float) -> float:
-    """Return the megabytes of each process of a role: its own, items between its stages, and messages at its links' ends."""
+    """Return the megabytes of each process of a role: the process, the items between stages, and the messages at the ends of links."""
     role, cost = plan.roles[name], given.roles[name]
     threads = _threads(cost, samples / role.replicas)
     waiting = sum((stage.waiting + threads[stage.name]) * stage.nbytes for stage in cost.stages)

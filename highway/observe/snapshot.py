@@ -18,12 +18,12 @@ from highway.wire.counters import LINK_COUNTERS
 
 @dataclass(frozen=True)
 class Ends:
-    """The names of a replica's links. If a link is given by its URL, its address is its name.
+    """The names of a replica's links. If the file gives a link only as a URL, the name is the address in the URL.
 
     Args:
-        receives: The link of its source; empty if that is not a link.
-        sends: The link of its sink; empty if that is not a link.
-        publishes: Whether each receiver gets all messages.
+        receives: The link of the replica's source; empty if the source is not a link.
+        sends: The link of the replica's sink; empty if the sink is not a link.
+        publishes: Whether each receiver of the link that the replica sends on gets all messages.
     """
 
     receives: str = ""
@@ -36,8 +36,8 @@ class Loss:
     """The missing messages of a push link.
 
     Args:
-        missing: Messages that were sent and not received: under way, or lost.
-        lost: Messages that are lost, because a process at one of its ends has ended; exact if no message is under way.
+        missing: Number of messages that were sent and not received: in transit, or lost.
+        lost: Number of messages that were lost because a process at one end of the link has ended. Exact if no message is in transit.
     """
 
     missing: int = 0
@@ -50,13 +50,13 @@ class Snapshot:
 
     Args:
         topology: The name of the topology.
-        states: The replicas that the launcher runs; the statistics of a restarted replica continue.
+        states: The replicas that the launcher runs. The statistics of a restarted replica include its earlier processes.
         ends: The links of each replica, by the replica's name.
         losses: The links with all ends in this run, by name.
-        loads: The working replicas, by name, each with the fraction of the last half minute in which it had work.
-        machine: The machine's own name.
-        pid: The process that answers.
-        time: The time of the snapshot, in seconds of ``time.time()``.
+        loads: For each working replica, by name, the fraction of the last half minute in which the replica had work.
+        machine: The hostname of this machine.
+        pid: The ID of the process that answers.
+        time: The time of the snapshot, as ``time.time()``.
     """
 
     topology: str
@@ -77,7 +77,7 @@ class Snapshot:
         """Parse the text of :meth:`to_json`.
 
         Raises:
-            ValueError: the text is not a snapshot; the message tells where.
+            ValueError: the text is not a snapshot. The message names the invalid part.
         """
         try:
             snapshot = _decoder.decode(msgspec.json.encode(_made_safe(msgspec.json.decode(text))))
@@ -96,7 +96,7 @@ _decoder = msgspec.json.Decoder(Snapshot)  # created here, because two concurren
 
 
 def _made_safe(value: Any) -> Any:
-    """Return plain values with texts that are safe for a terminal. Raises ValueError for numbers that are too large."""
+    """Return plain values whose texts are safe to print on a terminal. Raises ValueError for numbers that do not fit into 64 bits."""
     if isinstance(value, dict):
         return {for_terminal(key): _made_safe(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -107,7 +107,7 @@ def _made_safe(value: Any) -> Any:
 
 
 def find_ends(wiring: Wiring) -> dict[str, Ends]:
-    """Return the links of some processes of a topology without errors, by the names of their replicas."""
+    """Return the links of the processes in ``wiring``, by the names of their replicas. The topology must be valid."""
     found = {}
     links = {(end.process, end.direction): end for end in wiring.ends}
     for process in wiring.processes:

@@ -12,7 +12,7 @@ from highway.engine.stats import PipelineStats
 from highway.wire.tally import Counts
 
 Phase = Literal["starting", "running", "draining", "waiting", "ended", "failed"]
-"""``waiting`` is the time before a restart; ``failed`` means that there will be none."""
+"""``waiting`` is the time before a restart. After ``failed``, there is no restart."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,16 @@ class ReplicaState:
     """A replica of a role at one moment.
 
     Args:
-        replica: The number, from 0.
+        role: Name of the role.
+        replica: Number of the replica, from 0.
         host: The host in the file, or ``""``.
-        phase: The phase, from start to end.
-        stats: The last statistics of its current or last process; ``None`` before the first report.
-        restarts: Number of restarts of its process.
-        error: The error that ended its last process, in words; ``""`` if there was none.
-        single: Whether the role has no other replicas.
-        counts: The messages that all its processes have received and sent over links; exact even if a process was killed.
+        phase: What the replica is doing.
+        stats: The last statistics of the replica's current or last process; ``None`` before the first report.
+        restarts: Number of restarts of the process.
+        error: The error that ended the last process, as a text; ``""`` without an error.
+        single: Whether the role has only this replica.
+        counts: Numbers of messages that all processes of the replica have received and sent over links. They are exact even if a process
+            was killed.
     """
 
     role: str
@@ -47,9 +49,9 @@ class ReplicaState:
 
 
 def as_json(value: Any) -> bytes:
-    """Return statistics as a line of JSON: the reports of a process to its launcher, and the answers of the endpoint.
+    """Return statistics as one line of JSON, for the reports of a process to its launcher and for the answers of the endpoint.
 
-    Values that JSON does not have become texts. In texts, ``?`` replaces the bytes of file names that are not valid UTF-8.
+    Values that JSON cannot represent become texts. In texts, ``?`` replaces the bytes of file names that are not valid UTF-8.
     """
     try:
         return msgspec.json.encode(value, enc_hook=str)

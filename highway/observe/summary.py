@@ -1,4 +1,4 @@
-"""Running statistics of the fields of a stream, in one pass and in bounded memory."""
+"""Compute statistics of the fields of a stream, in one pass and in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from highway.columns import Fitted
 from highway.engine import batch
 
-PIECE = 1 << 18  # elements that are processed together: their float64 copies stay in the cache
-MAX_SHAPES = 16  # distinct shapes that are stored
+PIECE = 1 << 18  # elements that are processed together: small enough for their float64 copies to stay in the CPU's cache
+MAX_SHAPES = 16  # maximum number of distinct shapes to store
 
 
 @dataclass
 class Moments:
     """Count, mean and variance of numbers that come in pieces.
 
-    Two instances are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979):
-    the method never subtracts values of the size of the sum of squares, so a small deviation from a large mean is exact.
+    ``+`` merges two instances with the method of Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+    variances" (1979). This method is accurate even if the standard deviation is small compared with the mean.
     """
 
     count: int = 0
@@ -29,7 +29,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """Return the moments of a float64 array, which may be empty."""
+        """Return the moments of a float64 array. The array can be empty."""
         if not values.size:
             return cls()
         mean = float(values.mean())
@@ -54,13 +54,13 @@ class FieldSummary:
     """Statistics of one field.
 
     Args:
-        dtypes: Names of its dtypes.
-        shapes: Shapes of its samples (of its arrays, if they have no batch axis); at most :data:`MAX_SHAPES` of them.
-        more_shapes: Whether there were more shapes.
+        dtypes: Names of the field's dtypes.
+        shapes: Shapes of the field's samples (without a batch axis: of its arrays). At most :data:`MAX_SHAPES` shapes are stored.
+        more_shapes: Whether the field had more shapes.
         size: Number of elements.
         nan: Number of NaN elements.
         inf: Number of infinite elements.
-        min: The minimum of the finite elements; NaN if there are none. ``max`` is their maximum.
+        min: The minimum of the finite elements; NaN if no element is finite. ``max`` is their maximum.
         moments: Moments of the finite elements.
     """
 
@@ -75,7 +75,7 @@ class FieldSummary:
     moments: Moments = field(default_factory=Moments)
 
     def add(self, array: np.ndarray, batched: bool) -> None:
-        """Add one array, of dtype bool, integer or float."""
+        """Add one array. Its dtype is bool, integer or float."""
         shape = array.shape[1:] if batched else array.shape
         if shape in self.shapes or len(self.shapes) < MAX_SHAPES:
             self.shapes.add(shape)
@@ -102,7 +102,7 @@ class FieldSummary:
 
 
 class Summary:
-    """Statistics of all fields of a stream; ``fields`` by name or position, as strings.
+    """Statistics of all fields of a stream. The keys of ``fields`` are the names or positions of the fields, as strings.
 
     Args:
         batched: Whether the first axis of arrays is the batch axis.
@@ -130,7 +130,7 @@ class Summary:
         self.samples += length
 
     def table(self) -> str:
-        """Return the statistics as text, a line for each field."""
+        """Return the statistics as a table with one line per field."""
         shape = "sample shape" if self.batched else "shape"
         rows = [["field", "dtype", shape, "count", "min", "max", "mean", "std", "NaN", "inf"]]
         for name, seen in self.fields.items():

@@ -15,10 +15,11 @@ class Traffic:
     """The traffic of a link, over all replicas.
 
     Args:
-        sent: Messages that its senders sent since they started; if it publishes, a message counts once for each receiver. ``None`` if no
-            sender is seen.
-        received: Messages that its receivers took from it; ``None`` if no receiver is seen.
-        faults: The faults that its receivers have counted, by name.
+        link: Name of the link.
+        sent: Number of messages that the link's senders have sent since they started. If the link publishes, a message counts once for
+            each receiver. ``None`` if no sender is known.
+        received: Number of messages that the link's receivers have taken; ``None`` if no receiver is known.
+        faults: The faults that the link's receivers have counted, by the name of the fault.
         sending: The current rate of sending.
         receiving: The current rate of receiving.
     """
@@ -32,14 +33,17 @@ class Traffic:
 
     @property
     def missing(self) -> int | None:
-        """Messages that were sent and not received: under way, or lost. ``None`` if an end is not seen, or more were received than sent."""
+        """Number of messages that were sent and not received: in transit, or lost.
+
+        ``None`` if no sender or no receiver is known, or if more messages were received than sent.
+        """
         if self.sent is None or self.received is None or self.received > self.sent:
             return None
         return self.sent - self.received
 
 
 def traffic(samples: Sequence[Sample]) -> list[Traffic]:
-    """Return the traffic of each link, in the order of the replicas."""
+    """Return the traffic of each link. The links come in the order in which the samples use them."""
     links: dict[str, Traffic] = {}
     for one in samples:
         if name := one.ends.receives:

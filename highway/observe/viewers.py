@@ -12,13 +12,13 @@ from highway.wire.url import url_of
 
 
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
-    """Return the URLs, for one socket, at which a viewer on this machine sees the messages of a link.
+    """Return the URLs at which a viewer on this machine sees the messages of a link. The viewer connects one socket to all URLs.
 
-    The URLs are the taps of the link's senders: of all senders, of one role, or of one replica. If a publisher has no reachable tap, the
-    URL is the link itself.
+    The URLs are the taps of the link's senders: of all senders, or only of the senders of ``role``, or only of ``replica``. If a
+    publisher has no reachable tap, the URL is the address of the link.
 
     Raises:
-        ConfigError: the link does not exist, the process does not send on it, or its tap cannot be reached from here.
+        ConfigError: the link does not exist, the role or replica does not send on it, or a tap cannot be reached from this machine.
     """
     if link not in plan.links:
         raise (plan.location / "links").error(f"no link {link!r}{did_you_mean(link, plan.links)}")
@@ -30,12 +30,12 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
     if away:
         raise _out_of_reach(plan, link, away)
     lasting = sum(process.replica < plan.roles[process.role].least for process in processes)
-    waits = f"&senders={lasting}" if 0 < lasting < len(processes) else ""  # senders that may never start do not count
+    waits = f"&senders={lasting}" if 0 < lasting < len(processes) else ""  # replicas that autoscaling might never start do not count
     return [f"zsub+{plan.tap(link, process)}?codec={spec.codec}{waits}" for process in processes]
 
 
 def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[Process]:
-    """Return the processes to look at."""
+    """Return the sending processes of a link: all of them, or only those of ``role``, or only ``replica``."""
     senders = names(plan.links[link], "from")
     location = plan.location / "links" / link
     if role is not None and role not in senders:
@@ -48,7 +48,7 @@ def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> lis
 
 
 def _is_here(plan: Plan, host: str) -> bool:
-    """Return whether a host of the file is this machine: whether its address can be bound here."""
+    """Return whether a host of the file is this machine. It is this machine if a socket can be bound to the host's address."""
     if plan.local or not host:
         return True
     with suppress(OSError, UnicodeError):

@@ -1,4 +1,4 @@
-"""Compute how long the trainer of a run waited for data, for the page and for the terminal."""
+"""Compute how long the trainer of a run waited for data. The dashboard and ``highway top`` show the result."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from highway.observe.bottleneck import bottleneck
 from highway.observe.figures import share, waited
 from highway.observe.poll import Sample
 
-MINUTE = 60.0  # seconds that the page reports on
-LITTLE = 0.05  # fraction of its time that a trainer may wait without advice
+MINUTE = 60.0  # seconds that the dashboard reports on
+LITTLE = 0.05  # a trainer that waits for less than this fraction of its time gets no advice
 
 
 class Wait(NamedTuple):
     """The time that the trainer waited.
 
     Args:
-        share: The fraction of its time, 0 to 1; ``None`` if no trainer runs.
-        sentence: The explanation, with the change that would help.
-        outside: Whether the trainer is outside the run. In this case ``share`` is an upper limit.
-        of: The role; the last role of the run if the trainer is outside.
+        share: The fraction of its time, 0 to 1, that the trainer waited; ``None`` if no trainer runs.
+        sentence: A sentence that explains the result and suggests a change.
+        outside: Whether the trainer is outside the run. ``share`` is then an upper limit.
+        of: The role of the trainer. If the trainer is outside the run, the role that sends to the trainer.
         seconds: The time that the statistics cover, at most :data:`MINUTE`.
     """
 
@@ -35,9 +35,9 @@ class Wait(NamedTuple):
 def waiting(samples: Sequence[Sample]) -> Wait:
     """Return how long the trainer waited for data, from the recent statistics of the samples.
 
-    The trainer consumes the items at the end. It is the loop over a pipeline or over its ``to_device``, or a sink that sends nothing. For a
-    trainer outside the run, only the sender is known. It gives a lower limit of the time in which the trainer did *not* wait. Of several
-    trainers, the result is for the trainer that waited most.
+    The trainer consumes the items at the end of the topology. The trainer is the loop over a pipeline or over its ``to_device``, or a sink
+    that sends nothing. If the trainer is outside the run, only its sender is known. While the sender waits to send, the trainer does not
+    wait for data. The result is then an upper limit. If there are several trainers, the result is for the role that waited most.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []
@@ -50,7 +50,7 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     advice = bottleneck(samples)
     if not found:
         return Wait(None, advice)
-    exact = [each for each in found if not each[1]] or found  # a visible trainer gives better values
+    exact = [each for each in found if not each[1]] or found  # prefer trainers in this run, because their values are exact
     roles = {one.state.role: [part for part, _, other in exact if other.state.role == one.state.role] for _, _, one in exact}
     role, parts = max(roles.items(), key=lambda each: sum(each[1]) / len(each[1]))
     part, outside = sum(parts) / len(parts), exact[0][1]

@@ -21,7 +21,7 @@ def expand_braces(text: str, most: int = MOST) -> list[str]:
     Raises:
         ConfigError: a range is malformed, or there are more than ``most`` texts.
     """
-    found: dict[str, None] = {}  # inner braces are expanded first; then the text around them is added to each result
+    found: dict[str, None] = {}  # a dict, because nested braces can give a text twice
     for number, whole in enumerate(_expanded(text)):
         found[whole] = None
         if len(found) > most or number > 10 * most:

@@ -1,7 +1,7 @@
 """Check the arguments of a component, in Python and in YAML, against the type hints of its constructor.
 
-The decorator :func:`checked` makes the constructor of a class check its arguments. In Python, an argument that is a component is an object.
-In YAML, the argument is the name of the component.
+The decorator :func:`checked` makes the constructor of a class check its arguments. If an argument is a component, it is an object in Python
+and a name in YAML.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def checked(cls: type[_T]) -> type[_T]:
 
 
 def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
-    """Make a constructor reject unknown parameters and suggest the right names. Nothing else is checked."""
+    """Make a constructor reject unknown parameters and suggest the right names. The constructor checks no values."""
     parameters = inspect.signature(construct).parameters
     owner = construct.__qualname__.partition(".")[0]
 
@@ -119,7 +119,7 @@ _WORDS = {"array": "list", "object": "dict", "null": "None"}
 
 
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    """If ``ok`` is false, raise a ParameterError that names a parameter and its value. For conditions on several parameters."""
+    """If ``ok`` is false, raise a ParameterError that names a parameter and its value. Use it for conditions on several parameters."""
     if not ok:
         raise ParameterError(f"{type(owner).__name__}: {parameter}={_short(getattr(owner, parameter))}; expected {expected}")
 

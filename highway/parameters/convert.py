@@ -20,16 +20,16 @@ from highway.parameters.ranges import UNIONS, unmet
 
 
 class Notation(Protocol):
-    """A notation of values, Python or YAML. It determines how a component is written, and how errors are worded."""
+    """The notation of values: Python or YAML. The notation determines how a component is written, and how errors are worded."""
 
     names_unions: bool
-    """Whether an error names all alternatives of a union. If false, the error names the last alternative with the value's form."""
+    """Whether an error names all alternatives of a union. If false, the error names only the last alternative with the value's form."""
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:
-        """Return the object for ``value``. Called if the hint is a class or ``Callable``."""
+        """Return the object for ``value``. This method is called if the hint is a class or ``Callable``."""
 
     def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
-        """Return the error for a value that msgspec rejects. It names the type that msgspec ``expected``, the ``hint`` or ``choices``."""
+        """Return the error for a value that msgspec rejects. It names the type that msgspec ``expected``, or ``hint``, or ``choices``."""
 
 
 def argument(value: Any, parameter: inspect.Parameter, location: Location, notation: Notation) -> Any:
@@ -115,7 +115,7 @@ def _union(value: Any, alternatives: tuple[Any, ...], location: Location, notati
 
 
 def _simple(value: Any) -> Any:
-    """Convert NumPy values, dtypes, paths and sequences to plain Python values, even within other values."""
+    """Convert NumPy values, dtypes, paths and sequences to plain Python values. Values within dicts and lists are converted too."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, np.dtype) or (inspect.isclass(value) and issubclass(value, np.generic)):

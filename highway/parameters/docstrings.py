@@ -95,7 +95,7 @@ def _depth(line: str) -> int:
 
 
 def _fill(lines: list[str], width: int) -> str:
-    """Return one paragraph in lines of at most ``width`` characters. Later lines of a parameter or bullet are indented."""
+    """Return one paragraph in lines of at most ``width`` characters. In a parameter or bullet, later lines are indented."""
     first = _depth(lines[0])
     later = _depth(lines[1]) if lines[1:] else first + 4 * bool(_ENTRY.match(lines[0]))
     return wrapped(" " * first + " ".join(line.strip() for line in lines), width, " " * later)

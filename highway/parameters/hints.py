@@ -1,4 +1,4 @@
-"""Read type hints and describe them in words."""
+"""Read type hints, and describe them as text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def readable_parameters(found: Callable[..., Any]) -> Parameters:
 
 
 def _evaluated(found: type, annotations: dict[str, Any]) -> dict[str, Any]:
-    """Return the type hints of a constructor that shows the signature of another constructor, which it wraps, as in Albumentations."""
+    """Return the type hints of a constructor that wraps another constructor and shows its signature, as in Albumentations."""
     module = next(kind.__module__ for kind in found.__mro__ if "__init__" in vars(kind))
     texts = {name: annotation for name, annotation in annotations.items() if isinstance(annotation, str)}
     return typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), vars(sys.modules[module]), include_extras=True)
@@ -112,7 +112,7 @@ def written(hint: Any) -> str:
 
 
 def in_words(expected: str, words: Mapping[str, str]) -> str:
-    """Replace msgspec's names of types, which are in backticks, by ``words``, for example by YAML's names."""
+    """Replace msgspec's type names, which are in backticks, by the values of ``words``, such as the names of types in YAML."""
     return re.sub(r"`([^`]*)`", lambda quoted: " or ".join(words.get(word, word) for word in quoted[1].split(" | ")), expected)
 
 
@@ -151,7 +151,7 @@ def describe(hint: Any) -> str:
 
 
 def of_tuple(hint: Any) -> str:
-    """Return the description of a tuple in the conditions of its hint. For any other hint, return an empty text.
+    """Return the description of a tuple from the conditions in its hint. For any other hint, return an empty text.
 
     >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
     '(height, width), at least 1'

@@ -18,7 +18,8 @@ class Location:
 
     Args:
         path: The keys and indices from the root to the value.
-        marks: Path -> ``FILE:LINE``. A value without a mark has the mark of the nearest parent. Empty if there is no file.
+        marks: A dict from paths to texts ``FILE:LINE``. A value without a mark has the mark of the nearest parent. Without a file, the
+            dict is empty.
 
     >>> str(Location(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
     'quickstart.yaml:12: roles.worker.stages[1]'
@@ -59,7 +60,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def show(value: object) -> str:
-    """Describe a plain value for a message: the type and, if the value is short, the value."""
+    """Return a text that describes a plain value: its type, and the value if it is short."""
     if value is None:
         return "null"
     if isinstance(value, (list, dict)):

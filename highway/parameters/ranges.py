@@ -15,7 +15,7 @@ from typing import Annotated, Any
 UNIONS = (typing.Union, types.UnionType)
 _BOUNDS = {"ge": (operator.ge, "at least", "minimum"), "gt": (operator.gt, "above", "exclusiveMinimum")}
 _BOUNDS |= {"le": (operator.le, "at most", "maximum"), "lt": (operator.lt, "below", "exclusiveMaximum")}
-_MANY = 2**53  # descriptions omit so large a bound, because it only catches mistakes
+_MANY = 2**53  # descriptions omit bounds from this size on, because these bounds only catch mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Range:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """Name -> bound, for the bounds that are set."""
+        """The bounds that are set, by name."""
         return {name: bound for name in _BOUNDS if (bound := getattr(self, name)) is not None}
 
     @property
@@ -76,13 +76,13 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Unhashed:
-    """Marks a parameter that is allowed to change between ``state_dict()`` and ``load_state_dict()``: ``num_workers: Annotated[int, HOW]``.
+    """Marks a parameter that is allowed to change between ``state_dict()`` and ``load_state_dict()``.
 
-    The hash of a component depends on all parameters without this mark.
+    For example: ``num_workers: Annotated[int, HOW]``. The hash of a component covers only the parameters without this mark.
 
     Args:
         why: Why the items do not depend on the parameter.
-        of_stage: Whether the mark applies only if the component is a whole stage, not if it is a part of another component.
+        of_stage: Whether the mark applies only if the component is a stage, not if it is a parameter of another component.
     """
 
     why: str
@@ -101,7 +101,7 @@ Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels,
 
 
 def unmet(value: Any, hint: Any) -> str:
-    """Return the first condition of a hint that a value does not meet, in words, or an empty text if the value meets all conditions.
+    """Return a text with the first condition of a hint that a value does not meet. If the value meets all conditions, the text is empty.
 
     ``None`` meets all conditions.
 

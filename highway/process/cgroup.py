@@ -1,4 +1,4 @@
-"""The CPU and memory limits of this process's control groups. systemd, Slurm, Kubernetes and Docker set such limits. The lowest one counts.
+"""The CPU and memory limits of this process's control groups. systemd, Slurm, Kubernetes and Docker set limits. The lowest limit counts.
 
 ``/proc/self/cgroup`` lists the groups of the process, and ``/proc/self/mountinfo`` lists the folders with the files of groups. See
 cgroups(7), and the kernel's ``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
-_CPU = {1: ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2: ["cpu.max"]}  # version of cgroups -> files with the quota and its period
-_MEMORY = {  # version of cgroups -> files with limits, usage, and the part of the usage that is page cache
+_CPU = {1: ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2: ["cpu.max"]}  # by version of cgroups: files with the quota and its period
+_MEMORY = {  # by version of cgroups: files with the limits, file with the usage, and field of the inactive page cache in memory.stat
     1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
     2: (("memory.max", "memory.high"), "memory.current", "inactive_file"),
 }
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Return the CPU time that the process may use, in cores; ``None`` if no group limits it.
+    """Return the CPU time that the process is allowed to use, in cores; ``None`` if no group limits the CPU time.
 
     Args:
         root: Folder that holds ``proc`` and ``sys``.
@@ -28,9 +28,9 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 
 def free_memory(root: Path = ROOT) -> int | None:
-    """Return how many further bytes of memory the process may use; ``None`` if no group limits the memory.
+    """Return how many more bytes of memory the process is allowed to use; ``None`` if no group limits the memory.
 
-    Inactive files in the page cache count as free, because the kernel drops them when memory is short.
+    Inactive page cache counts as free, because the kernel drops it when memory is short.
 
     Args:
         root: Folder that holds ``proc`` and ``sys``.

@@ -1,4 +1,4 @@
-"""The number of cores that this process may use."""
+"""The number of cores that this process is allowed to use, and the CPU time and memory that it uses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from highway.process import cgroup
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Environment variables for the number of threads of numerical libraries. highway sets 1 if stages have their own threads."""
+"""Environment variables for the number of threads of numerical libraries. highway sets them to 1 in processes whose stages have threads."""
 
 
 def available_cores(root: Path = cgroup.ROOT) -> int:
-    """Return the number of cores that this process may use by CPU affinity and the CPU quotas of control groups, at least 1.
+    """Return the number of cores that CPU affinity and the CPU quotas of control groups allow this process to use, at least 1.
 
     Args:
         root: Folder that holds ``proc`` and ``sys``.

@@ -15,7 +15,7 @@ _is_program = False
 
 
 def begin_program() -> None:
-    """Note that this process is a highway command, not a program that calls a command, and call :func:`end_at_once`."""
+    """Record that this process is a highway command, not a program that calls a command, and call :func:`end_at_once`."""
     global _is_program
     _is_program = True
     end_at_once()
@@ -30,7 +30,7 @@ def is_program() -> bool:
 def end_at_once() -> None:
     """If this process is a highway command, make Ctrl-C end it immediately with exit code 130.
 
-    For imports, because some libraries turn ``KeyboardInterrupt`` into another error. Only while there is nothing to clean up.
+    Use it during imports, because some libraries turn ``KeyboardInterrupt`` into another error. The process must have nothing to clean up.
     """
     if _is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if Ctrl-C is ignored
         signal.signal(signal.SIGINT, _end)
@@ -83,13 +83,13 @@ class Withheld:
 
 
 def ignore_interrupts() -> None:
-    """Ignore Ctrl-C in a child that was started in :class:`Withheld`. The parent also receives it, and ends its children if necessary."""
+    """Ignore Ctrl-C in a child that was started in :class:`Withheld`. The parent receives Ctrl-C, and ends its children if necessary."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def die_with_parent(number: int) -> None:
-    """Make the kernel send this process a signal when the thread that started this process ends, even by a kill. Linux only."""
+    """Make the kernel send this process a signal when the thread that started this process ends or is killed. Linux only."""
     if sys.platform == "linux":
         import ctypes
 

@@ -13,9 +13,9 @@ from highway.process import cgroup
 
 
 def available_memory(root: Path = cgroup.ROOT) -> int:
-    """Return how many further bytes of memory this process may use, by the machine's free memory and the limits of control groups.
+    """Return how many more bytes of memory this process can use: the minimum of the machine's free memory and the control groups' limits.
 
-    If both limits are unknown, return half of the machine's memory.
+    If the machine's free memory and the limits are unknown, return half of the machine's memory.
 
     Args:
         root: Folder that holds ``proc`` and ``sys``.
@@ -36,7 +36,7 @@ def free_disk(path: str) -> int:
 
 
 def anonymous_file(name: str) -> int:
-    """Return the descriptor of a new file that exists until it is closed. On Linux, the file is in memory, and ``/proc`` shows ``name``."""
+    """Return the descriptor of a new file without a path. On Linux, the file is in memory, and ``/proc`` shows its ``name``."""
     if sys.platform == "linux":
         descriptor = os.memfd_create(name)
     else:

@@ -12,7 +12,7 @@ _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "RANK"),  # torchrun, Lightning, accelerate
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script also has the first two variables, but is not a task
 )
-"""Variables with the rank and the number of ranks, and a variable that must be set. Otherwise the first two are ignored."""
+"""For each launcher, the variables with the rank and the number of ranks, and a third variable. If it is not set, all are ignored."""
 
 
 class ReaderRanks(TypedDict):
@@ -28,8 +28,8 @@ class PeerRanks:
 
     Args:
         rank: The rank of this process among all processes of the job.
-        ranks: The ranks of all these processes, including this process, in ascending order.
-        name: The name of the link between the processes. No other link on the host may have the same name.
+        ranks: The ranks of the processes that get the same items, including this process, in ascending order.
+        name: The name of the link between the processes. It must be unique on the host.
     """
 
     rank: int

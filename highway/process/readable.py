@@ -1,6 +1,6 @@
 """Wait for sockets, pipes and process descriptors.
 
-``select.select`` is not used, because it fails for descriptors above 1023, which a process with many open files has.
+This module does not use ``select.select``, which fails for descriptors above 1023. A process with many open files has such descriptors.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 def received(numbers: Iterable[int]) -> Iterator[int]:
     """Receive signals as data instead of exceptions. An exception could leave a lock locked.
 
-    Yields a descriptor from which to read the signals' numbers. Only the main thread receives signals. In other threads, nothing can be
-    read from the descriptor.
+    Yields a descriptor from which to read the numbers of the signals. Only the main thread receives signals. In all other threads, the
+    descriptor stays empty.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

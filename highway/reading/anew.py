@@ -1,4 +1,4 @@
-"""Find the rest of an epoch from the states of the ranks that have read a part of it."""
+"""Compute which samples of an epoch are left, from the states that its ranks saved."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Division:
     Args:
         sampler: The sampler of rank 0.
         epoch: The epoch.
-        batch_size: Samples of a batch; ``None`` if the reader yielded single samples.
-        drop_last: Whether the ranks drop a last batch that is smaller.
-        dealer: Assigns the samples of each global batch to ranks, if there is one.
+        batch_size: Samples per batch; ``None`` if the reader yielded single samples.
+        drop_last: Whether each rank drops its last batch if that batch is smaller than ``batch_size``.
+        dealer: Assigns the samples of each global batch to ranks; ``None`` without ``deal=``.
     """
 
     sampler: Sampler
@@ -37,17 +37,17 @@ class Division:
 
     @property
     def size(self) -> int:
-        """Samples of an item."""
+        """Samples per item."""
         return self.batch_size or 1
 
     @property
     def stop(self) -> int:
-        """Number of samples that each rank yields."""
+        """Number of samples that each rank yields in the epoch."""
         share = self.sampler.share
         return share // self.size * self.size if self.drop_last else share
 
     def end(self, rank: int, index: int) -> int:
-        """Return how many samples a rank has read when it has yielded the item with this index."""
+        """Return how many samples a rank has read after it has yielded the item with this index."""
         sampler = self.sampler
         if self.batch_size is None and sampler.in_stretches:
             return index - rank * sampler.share + 1
@@ -61,7 +61,7 @@ class Division:
         return min((number + 1) * self.size, self.stop)
 
     def positions(self, rank: int, first: int, stop: int) -> np.ndarray:
-        """Return the positions of a rank's samples ``first`` to ``stop`` (exclusive). With a dealer, these are whole batches."""
+        """Return the epoch positions of a rank's samples ``first`` to ``stop`` (exclusive). A dealer needs a range of whole batches."""
         sampler = replace(self.sampler, rank=rank)
         if self.dealer is None:
             return sampler.positions(first, stop)
@@ -71,7 +71,7 @@ class Division:
         return np.concatenate(dealt)
 
     def positions_of(self, rank: int, indexes: np.ndarray) -> np.ndarray:
-        """Return the positions of the samples in a rank's items."""
+        """Return the epoch positions of the samples in a rank's items with these indexes."""
         if self.batch_size is None:
             return indexes
         ends = [self.end(rank, index) for index in indexes.tolist()]
@@ -79,14 +79,14 @@ class Division:
 
 
 class _Progress(NamedTuple):
-    """What a rank has read of an epoch.
+    """The part of an epoch that a rank has read.
 
     Args:
         division: How the epoch is divided.
         rank: The rank.
-        done: Number of samples that it has read.
-        held: Positions of the samples among them that wait in its stages.
-        used: Positions of the samples that were passed on after the rank's last snapshot.
+        done: Number of samples that the rank has read.
+        held: Positions of the samples that the rank has read and that still wait in its stages.
+        used: Positions of the samples that the rank has passed on after its last snapshot.
     """
 
     division: Division
@@ -109,11 +109,12 @@ Divide = Callable[[int, Any, int, int], Division]
 
 
 def rest_of_epoch(reads: Sequence[ReadByRank], divide: Divide) -> tuple[int, Rest]:
-    """Return the epoch to continue and the positions of it that no rank has passed on.
+    """Return the epoch to continue, and the positions of this epoch that no rank has passed on.
 
     Args:
-        reads: What each rank has read.
-        divide: Returns how an epoch was divided, from its number, its rest as JSON, the number of ranks, and the batch size or 0.
+        reads: For each rank, the samples that it has read.
+        divide: Returns the :class:`Division` of an epoch. Its arguments are the epoch, the rest of the epoch as JSON, the number of ranks,
+            and the batch size (0 for single samples).
 
     Raises:
         PipelineError: the states do not belong together.
@@ -136,7 +137,7 @@ def rest_of_epoch(reads: Sequence[ReadByRank], divide: Divide) -> tuple[int, Res
                 f"cannot join the states of ranks {found[0].rank} and {one.rank}: they belong to runs that resumed at different positions "
                 f"of epoch {epoch}; load the states of one checkpoint"
             )
-    if all(one.is_complete for one in found):  # samples that the old ranks skip at the end of the epoch stay skipped
+    if all(one.is_complete for one in found):  # samples that drop_last or on_uneven="drop" has skipped stay skipped
         return epoch + 1, WHOLE
     if division.sampler.in_stretches:
         raise PipelineError(
@@ -152,8 +153,8 @@ def _left(found: Sequence[_Progress], division: Division) -> Rest:
     sampler, ranks = division.sampler, len(found)
     rest, total = sampler.rest, sampler.total
     used = np.concatenate([one.used for one in found])
-    used = used[used < total]  # positions after the last one repeat samples
-    common = min(one.done for one in found)  # each rank has read as many
+    used = used[used < total]  # later positions repeat samples (on_uneven="pad")
+    common = min(one.done for one in found)  # each rank has read at least this many samples
     furthest = max([max(one.done for one in found) * ranks, len(rest.singles), *(rest.places(used) + 1).tolist()])
     furthest = min(furthest, rest.count(total))
     read = np.concatenate([division.positions(one.rank, common, one.done) for one in found])
@@ -181,7 +182,7 @@ def _progress(read: ReadByRank, divide: Divide) -> _Progress:
 
 
 def _epochs_left(read: ReadByRank) -> set[int]:
-    """Return the epochs of the items that still wait: a stage may hold items of an epoch after the source has begun the next epoch."""
+    """Return the epochs of the items that still wait. A stage can hold items of an epoch after the source has begun the next epoch."""
     used = set(map(tuple, read.used.tolist()))
     return {epoch for epoch, index in read.held.tolist() if (epoch, index) not in used}
 
@@ -192,7 +193,7 @@ def _begin(read: ReadByRank, epoch: int) -> ReadByRank:
 
 
 class ReaderOfRank(Protocol):
-    """The parameters that divide a dataset among ranks."""
+    """The parameters of a reader that divide a dataset among ranks."""
 
     drop_last: bool
     rank: int | None
@@ -204,12 +205,12 @@ class ReaderOfRank(Protocol):
 
 
 class Anew:
-    """Converts the states of a reader to other ranks.
+    """Converts the states of a reader for another number of ranks, or for another mixture.
 
     Args:
         reader: The reader.
         sampler: Returns the sampler of this rank.
-        dealer: Returns the object that assigns the samples of global batches to this number of ranks, if there is one.
+        dealer: Returns the dealer for a number of ranks; ``None`` without ``deal=``, or for one rank.
         mixing: The mixture of the dataset.
         dataset: Returns the dataset.
     """
@@ -227,20 +228,26 @@ class Anew:
     def at_epoch(self, epoch: int) -> list[Any]:
         """Return the state at the beginning of an epoch.
 
-        It is the epoch, the number of its finished batches, the last rest of an epoch, the batch size or 0, the epoch of the rest, and the
-        mixture if its datasets have names.
+        The state is a list:
+
+        - the epoch;
+        - the number of finished batches in this epoch (of samples, if there are no batches);
+        - the last :class:`Rest` of an epoch that the run resumed with, as JSON;
+        - the batch size (0 if there are no batches);
+        - the epoch of this rest;
+        - the mixture, if its datasets have names.
         """
         return [epoch, 0, 0, self._reader.rows or 0, epoch, *self._mixing.as_json(self._dataset())]
 
     def from_one(self, state: list[Any] | None, last: list[int] | None, ranks: list[int]) -> list[Any]:
-        """Convert a state of another number of ranks. All old ranks have read up to the same batch.
+        """Convert the state of one rank, if all ranks of the old run have read the same number of batches.
 
         The result is the same for each of the new ranks.
 
         Args:
             state: The state that one of the old ranks saved.
-            last: Epoch and index of the last item of that rank; ``None`` if it has taken no item since ``state``.
-            ranks: The old rank that saved the state, and its world size.
+            last: Epoch and index of the last item that this rank has yielded; ``None`` if it has yielded no item since ``state``.
+            ranks: Rank and world size of the process that saved the state.
 
         Raises:
             PipelineError: the ranks are in the middle of an epoch with ``shuffle="blocks"``, where each rank has its own blocks.
@@ -254,11 +261,11 @@ class Anew:
         return self.from_all([ReadByRank([rank, world_size], read) for rank in range(world_size)])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
-        """Return the state for the positions of the epoch that no rank has passed on. It is the same for each of the new ranks."""
+        """Return the state that continues with the positions that no rank has passed on. The state is the same for each new rank."""
         epoch, rest = rest_of_epoch([self._begun(read) for read in reads], self._divide)
         if self._mixing.is_replaced:
             epoch, rest = self._mixing.replace(self._dataset(), self._sampler(), epoch, rest)
-        self._sampler().of_epoch(epoch, rest)  # raises an error if these ranks cannot divide it
+        self._sampler().of_epoch(epoch, rest)  # raises an error if the rest cannot be divided among the new ranks
         state = self.at_epoch(epoch)
         state[2] = rest.as_json()
         return state

@@ -1,6 +1,6 @@
 """Make a batch from samples: create its memory, fill ranges of its rows, and return the item.
 
-Each class is one format (:class:`BatchFormat`). Many threads use one object for all batches of a run.
+Each class is one format (:class:`BatchFormat`). The threads of a reader share one object of the class for all batches of a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_ERRORS: Mapping[int, Exception] = {}
 class BatchFormat(Protocol):
     """Turns the samples of a batch into one item."""
 
-    takes_files: bool  # whether fill() accepts samples that are StoredFiles, which it reads, or hold memoryviews instead of bytes
+    takes_files: bool  # whether fill() accepts StoredFiles (and reads the files), and samples with memoryviews instead of bytes
 
     def memory(self, length: int) -> Any:
         """Return the memory of a batch with ``length`` rows."""
@@ -34,14 +34,15 @@ class BatchFormat(Protocol):
             draws: The random numbers of these rows; ``None`` if none are needed.
 
         Returns:
-            The errors of samples that cannot be used, by their position in ``samples``. The rows of all other samples are filled.
+            A dict with an error for each sample that cannot be used. The keys are positions in ``samples``. The rows of all other samples
+            are filled.
         """
 
     def item(self, memory: Any) -> Item:
-        """Return the batch, after all its rows were filled.
+        """Return the batch. All of its rows must be filled.
 
         Raises:
-            BadRow: the sample of a row does not fit the other samples. The caller may replace the sample and call this method again.
+            BadRow: the sample of a row does not fit the other samples. The caller can replace the sample and call this method again.
         """
 
 
@@ -59,7 +60,7 @@ class BadRow(Exception):
 
 
 class Stacked:
-    """Stacks arrays of one shape. The options define how to batch ragged fields."""
+    """Stacks samples. The options define how to batch ragged fields, whose shapes differ between samples."""
 
     takes_files = False
 
@@ -85,7 +86,10 @@ _STACKED = RaggedOptions()
 
 
 def odd_one(samples: Sequence[Any], error: ValueError, options: RaggedOptions = _STACKED) -> BadRow:
-    """Return the sample that differs from the other samples of a batch, because stacking the batch raised ``error``."""
+    """Return the row that made stacking a batch raise ``error``.
+
+    This is the first row that fits no batch, or the first row whose form differs from the most common form.
+    """
     forms: list[str] = []
     for row, sample in enumerate(samples):
         try:
@@ -118,7 +122,7 @@ _SEVERAL = (dict, tuple, list)
 
 
 def _shape_of(column: Any) -> str:
-    """Return the dtype and shape of a field, from a batch of one sample."""
+    """Return a text with the dtype and shape of a field of a batch of one sample."""
     if isinstance(column, (dict, tuple)):
         parts = (f"{name!r}: {_shape_of(part)}" for name, part in zip(names(column), fields(column), strict=True))
         return f"{type(column).__name__} ({', '.join(parts)})"

@@ -19,9 +19,9 @@ from highway.parameters.location import show
 from highway.reading.images import image_and_label
 
 _VERSION = 1
-_AT_ONCE = 256  # samples that one thread reads
+_AT_ONCE = 256  # samples that a thread reads in one task
 _THREADS = 16  # more threads than cores, because reading a header is mostly waiting for the disk
-_HEAD = 1 << 16  # first bytes of a file, which contain the headers of nearly all images
+_HEAD = 1 << 16  # bytes to read from the start of a file: the headers of nearly all images are shorter
 _TOKENS = ("input_ids", "tokens")
 
 
@@ -59,7 +59,7 @@ def costs_of(dataset: Dataset, cost: Any) -> np.ndarray:
 
 
 def _of_kind(dataset: Dataset, kind: str) -> np.ndarray:
-    """Return the costs from the dataset itself or from a saved index; otherwise read all samples."""
+    """Return the costs from the dataset or from a saved index. If neither has the costs, read all samples."""
     if isinstance(dataset, Joined):
         return np.concatenate([costs_of(part, kind) for part in dataset.datasets])
     own = getattr(dataset, "costs", None)
@@ -111,7 +111,7 @@ def _measured_sample(dataset: Dataset, number: int, sample: Any, measure: Callab
 
 
 def _pixels(sample: Any) -> float:
-    """Return the height x width of an image from its header. A sample that is a string is the path of the image file."""
+    """Return the number of pixels of an image, from its header. If the sample is a string, it is the path of the image file."""
     if isinstance(sample, str):
         with open(sample, "rb") as file:
             try:

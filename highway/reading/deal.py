@@ -15,7 +15,7 @@ from highway.parameters.checks import checked
 from highway.reading.costs import costs_of
 from highway.reading.sampler import Sampler
 
-_LARGEST = 2**32 - 1  # bits of the whole numbers that costs are scaled to
+_LARGEST = 2**32 - 1  # costs are scaled to whole numbers up to this number
 
 
 @runtime_checkable
@@ -31,25 +31,25 @@ class Deal:
     """Assign the samples of each global batch to ranks so that the sums of their costs are even.
 
     In each step of a training, all ranks wait for the rank with the most work. A global batch consists of the batches of all ranks in one
-    step. Its samples stay the same; only the rank that reads a sample changes. The assignment depends on the order of the epoch and the
-    costs alone, so all ranks compute the same assignment, and a resumed run continues with it. The costs of all samples are read once,
-    before the first batch.
+    step. A deal keeps the samples of each global batch, and changes only which rank reads each sample. The assignment depends only on the
+    order of the epoch and on the costs, so all ranks and all resumed runs compute the same assignment. The costs of all samples are read
+    once, before the first batch.
 
     Args:
-        cost: The cost of each sample, at least 0. Their unit does not matter.
+        cost: The cost of each sample, at least 0. The unit of the costs does not matter.
 
             - ``"pixels"``: the height x width in the header of each image;
-            - ``"tokens"``: the length of the field ``input_ids`` or ``tokens``, or else of the sample's only sequence;
+            - ``"tokens"``: the length of the field ``input_ids`` or ``tokens``, or of the sample's only sequence if it has no such field;
             - a list or array with one number per sample, or a function that receives the dataset and returns such a list or array. All
               ranks must get the same numbers. If the work of a sequence grows faster than its length, pass ``lambda dataset:
               dataset.costs("tokens") ** 2``.
 
-            ``MegatronIndexed`` has the tokens in its index, and ``COCO`` knows the sizes of its images. In other datasets, highway reads
-                each sample once. With ``index=True``, ``Tar`` and ``TFRecord`` store the costs beside their index.
-        equal_counts: Whether all ranks get the same number of samples of each global batch. With ``False``, costs are more even, but ranks
-            have different numbers of samples: weight the loss of each rank by its number.
+            ``MegatronIndexed`` has the lengths in its index, and ``COCO`` has the image sizes in its annotations. In other datasets,
+            highway reads each sample once. With ``index=True``, ``Tar`` and ``TFRecord`` store the costs beside their index.
+        equal_counts: Whether all ranks get the same number of samples of each global batch. With ``False``, the costs are more even, but
+            the ranks have different numbers of samples. Then weight the loss of each rank by its number of samples.
 
-    An image with a damaged header gets the mean cost. The reader raises the error, or skips the image, when it decodes the image.
+    An image with a damaged header gets the mean cost. When the reader decodes such an image, it raises the error or skips the image.
 
     Raises:
         ConfigError: the costs are not one finite number of at least 0 for each sample (before the first batch).
@@ -73,7 +73,7 @@ class Dealer:
     """Deals the samples of one dataset to the ranks.
 
     Args:
-        deal: The cost, and whether counts are equal.
+        deal: The costs, and whether all ranks get the same number of samples.
         dataset: The dataset.
 
     Raises:
@@ -93,8 +93,8 @@ class Dealer:
         Args:
             sampler: The sampler of this rank.
             order: The order of the epoch.
-            begin: First position of the batch within the rank, as without a deal.
-            stop: Position after the last one.
+            begin: Number of samples that this rank would have read before the batch without a deal.
+            stop: Number of samples that this rank would have read after the batch without a deal.
         """
         ranks = sampler.world_size
         positions = sampler.rest.at(np.arange(begin * ranks, stop * ranks))
@@ -104,10 +104,11 @@ class Dealer:
 
 
 def assigned(costs: np.ndarray, ranks: int, room: int) -> np.ndarray:
-    """Return the rank of each sample, int64 ``(N,)``. Starting with the highest cost, each sample goes to the rank with the smallest sum.
+    """Return the rank of each sample, int64 ``(N,)``.
 
-    This is Graham's rule of the longest processing time (*Bounds on multiprocessing timing anomalies*, 1969), with a maximum number of
-    samples per rank. If there are at least as many samples as ranks, each rank gets one.
+    The samples are assigned in descending order of their costs. Each sample goes to the rank with the smallest sum of costs so far. This
+    is Graham's rule of the longest processing time (*Bounds on multiprocessing timing anomalies*, 1969), with a maximum number of samples
+    per rank. If there are at least as many samples as ranks, each rank gets at least one sample.
 
     Args:
         costs: Whole numbers, at least 0.

@@ -1,6 +1,6 @@
-"""The parameters for decoding image files, which readers and decoding maps share."""
+"""The parameters for decoding image files. Readers and decoding maps share them."""
 
-# No annotations from __future__: components in other modules inherit these hints, and would evaluate them in the wrong module.
+# No annotations from __future__: components in other modules inherit these hints, and would evaluate strings in the wrong module.
 from dataclasses import dataclass
 from operator import index
 from typing import Annotated
@@ -25,14 +25,14 @@ _BILINEAR = "a crop with interpolation='bilinear', as decoding scales; another o
 class DecodeOptions:
     """How to decode an image file. Base class of components with these parameters.
 
-    This class must be the first base class, so that its parameters come last: dataclasses order the fields from the last base to the first.
+    This class must be the first base class. Dataclasses order the fields from the last base to the first, so these parameters come last.
 
     Args:
-        shape: Height and width in pixels; the image is scaled and centre-cropped to this shape.
-        crop: A crop, such as ``RandomResizedCrop``. The crop draws the box of the image that is decoded and scaled to the crop's shape.
+        shape: Height and width in pixels. The image is scaled and centre-cropped to this shape.
+        crop: A crop, such as ``RandomResizedCrop``. The crop draws a box in each image. The box is decoded and scaled to the crop's shape.
         flip: Probability, 0 to 1, of mirroring the image left to right.
-        antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
-        max_pixels: Maximum height x width that an image may declare.
+        antialias: Whether each output pixel is the average of all its source pixels when an image shrinks. This is slower, but smoother.
+        max_pixels: Maximum number of pixels (height x width) that the header of an image is allowed to declare.
     """
 
     shape: Shape | None = None
@@ -52,7 +52,7 @@ class DecodeOptions:
         return self.crop.shape if self.crop is not None else self.shape
 
     def coins(self, count: int, draws: Draws | None) -> np.ndarray:
-        """Return which images of a range are flipped, bool ``(N,)``."""
+        """Return whether each image of a range is flipped, bool ``(N,)``."""
         return np.zeros(count, np.bool_) if draws is None or self.flip == 0 else draws.numbers[:, 0] < self.flip
 
     def boxes(self, sizes: np.ndarray, draws: Draws | None) -> Boxes:
@@ -60,7 +60,7 @@ class DecodeOptions:
 
         Args:
             sizes: Heights and widths, int64 ``(N, 2)``; zeros for images that need no box.
-            draws: The random numbers; ``None`` takes the centre.
+            draws: The random numbers. ``None``: each box is in the centre.
         """
         crop, boxes, errors = self.crop, np.zeros((len(sizes), 4), np.int64), dict[int, Exception]()
         if crop is not None and draws is not None and draws_runs(crop):
@@ -75,23 +75,27 @@ class DecodeOptions:
         return boxes, errors
 
     def box_of(self, size: Size, rng: Generator | None) -> Box:
-        """Return the box of an image: drawn by ``crop``, or the largest centred box with the aspect ratio of ``shape``, or the image."""
+        """Return the box of an image.
+
+        ``crop`` draws the box. Without ``crop``, the box is the largest centred box with the aspect ratio of ``shape``. Without both, the
+        box is the whole image.
+        """
         if self.crop is not None:
             top, left, height, width = map(index, self.crop.box(size, rng))
             return top, left, height, width
         return (0, 0, *size) if self.shape is None else covering_box(size, self.shape[1] / self.shape[0])
 
     def coin(self, rng: Generator | None) -> bool:
-        """Return whether to flip an image. This uses the random number after the numbers of the box."""
+        """Return whether to flip an image. Call :meth:`box_of` first, because the generator draws the box before the flip."""
         return rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
 
     def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray:
-        """Decode the box of an image file that :meth:`box_of` returns.
+        """Return one box of an image, decoded and scaled to ``output_shape``. :meth:`box_of` chooses the box.
 
         Args:
             data: The bytes of the file.
-            rng: Draws the box and the flip; ``None`` takes the centre, not flipped.
-            out: Output array, uint8 ``(H, W, 3)`` of ``output_shape``, such as a row of a batch. If omitted, a new array.
+            rng: Draws the box and the flip. ``None``: the box is in the centre, and the image is not flipped.
+            out: Output array, uint8 ``(H, W, 3)`` of ``output_shape``, such as a row of a batch. ``None``: a new array.
 
         Raises:
             ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.

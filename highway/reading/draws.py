@@ -51,5 +51,5 @@ class Draws:
         return _substreams.value.at(self._key, _FROM + _STEPS * first).random((count, NUMBERS))
 
     def generator(self, place: int) -> Generator:
-        """Return a generator for any amount of random numbers of one sample. The next call resets the generator."""
+        """Return a generator of the random numbers of one sample, in any amount. The next call of this method resets the generator."""
         return _substreams.value.at(self._key, int(self._positions[place]) << 64)

@@ -65,14 +65,14 @@ class Fill:
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
     def _remake(self, runs: list[Stamped], row: int) -> Stamped:
-        """Make one sample of a group again."""
+        """Read one sample of a group again."""
         batch = runs[0].item.batch
         if not self._fill(batch, RowRange(batch, row, row + 1), here()) or not (read := self._samples(batch, [row])).items:
             raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, although it was read before")
         return Stamped(read.items[0], Passport(keys=read.keys[0], positions=read.positions[0] if read.positions else None))
 
     def _fill(self, batch: BatchInWork, run: RowRange, context: Context) -> bool:
-        """Fill the rows of a range, and replace samples that cannot be used. Return whether this succeeded."""
+        """Fill the rows of a range, and replace samples that cannot be used. Return whether all rows are filled."""
         batch.begin(context)
         first = run.first
         while first < run.stop:
@@ -90,7 +90,7 @@ class Fill:
         return True
 
     def _leave_out(self, batch: BatchInWork, row: int, context: Context) -> bool:
-        """Skip the sample of a row. In batches another sample replaces it. Return whether this succeeded."""
+        """Skip the sample of a row. In a batch, another sample replaces the skipped sample. Return ``False`` if no sample can."""
         if self.stands_for.rows is not None:
             return self._replace(batch, row, context)
         batch.memory[row] = DROP
@@ -129,9 +129,9 @@ class Fill:
         return Several(samples, indexes, keys, rows, others)
 
     def _read(self, batch: BatchInWork, numbers: list[int], context: Context) -> Sequence[Any]:
-        """Return the samples at these indexes, up to the first that cannot be read.
+        """Return the samples at these indexes, up to the first sample that cannot be read.
 
-        With a timeout, files are read before they are decoded, so that a read that hangs cannot write into the batch.
+        If the stage has a timeout, files are read before they are decoded, so that a read that hangs cannot write into the batch.
         """
         dataset, several, limit = batch.reading.dataset, batch.reading.several, context.limit
         if limit is not None and several:
@@ -142,12 +142,12 @@ class Fill:
         try:
             if limit is None:
                 found = read_several(dataset, several, numbers)
-            else:  # reading them one by one then finds the sample that hangs
+            else:  # if the call times out, reading the samples one by one finds the sample that hangs
                 what, otherwise = f"{several} of {described(dataset)} for {len(numbers)} samples", "the samples are read one by one"
                 found = limit.call(read_several, dataset, several, numbers, what=lambda: what, otherwise=otherwise)
         except Exception as error:
             samples = self._read_singly(batch, numbers, context)
-            if len(samples) == len(numbers):  # each sample alone can be read
+            if len(samples) == len(numbers):  # each sample can be read on its own
                 error.add_note(f"highway: {several} of {described(dataset)} raised it, though __getitem__ reads each of the samples")
                 context.report_error(error)
             return samples
@@ -201,7 +201,7 @@ class Fill:
         reading.fail(DatasetError(message))
 
     def _spoilt(self, batch: BatchInWork, number: int, error: Exception, context: Context) -> None:
-        """Report that a sample cannot be used. If several workers find it at the same time, it is reported once per epoch."""
+        """Report that a sample cannot be used: once per epoch, even if several workers find the sample at the same time."""
         located = _located(error, batch.reading.dataset, number, batch.reading.samples)
         reason = f"{type(located).__name__}: {located}"
         if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic

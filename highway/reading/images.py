@@ -36,7 +36,7 @@ class DecodedImages:
     Args:
         options: How to decode an image.
         labelled: Whether samples and batches have labels.
-        classes: Number of labels, for one-hot labels; ``None``: labels are numbers.
+        classes: Number of classes, for one-hot labels. ``None``: labels are whole numbers.
     """
 
     takes_files = True
@@ -50,7 +50,7 @@ class DecodedImages:
         if self._shape is None:
             return _Images(length, [_NO_IMAGE] * length)
         if (size := length * math.prod(self._shape) * 3) > (self._pool.nbytes if self._pool else 0):
-            self._pool = BufferPool(size)  # the first batch has full size, unless a run resumes in the middle of an epoch
+            self._pool = BufferPool(size)  # the first batch has the full size, unless a run resumes at a smaller last batch
         assert self._pool is not None
         return _Images(length, self._pool.take((length, *self._shape, 3)))
 
@@ -59,7 +59,7 @@ class DecodedImages:
         files, errors = self._files(memory.labels[rows], samples)
         images, flipped = memory.images[rows], options.coins(len(files), draws)
         errors |= decode_run(files, lambda sizes: options.boxes(sizes, draws), flipped, images, options.max_pixels, options.antialias)
-        if isinstance(images, list):  # slicing a list copies it
+        if isinstance(images, list):  # a slice of a list is a copy
             memory.images[rows] = images
         return {place: _of_image(errors[place]) for place in sorted(errors)} if errors else NO_ERRORS
 
@@ -128,8 +128,9 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes | memoryview, An
     """Return the encoded image of a sample and its label. Without ``labelled``, the label is ``None``.
 
     Args:
-        sample: A tuple or list ``(image, label, ...)``, a dict with a field such as ``image`` or ``jpg``, and ``label`` or ``cls``, or an
-            image alone. An image is ``bytes``, a uint8 array of these bytes (tensorpack), or a dict with ``bytes`` (Hugging Face).
+        sample: One of three forms: a tuple or list ``(image, label, ...)``; a dict with an image field such as ``image`` or ``jpg`` and a
+            label field such as ``label`` or ``cls``; only an image. The image is ``bytes``, a uint8 array of the bytes of an image file
+            (tensorpack), or a dict with a field ``bytes`` (Hugging Face).
         labelled: Whether the sample must have a label.
 
     Raises:

@@ -7,7 +7,7 @@ from highway.reading.deal import expect_fits
 from highway.reading.fill import Fill
 from highway.reading.plan import ReaderLike, RowRanges, shares
 
-AHEAD = 16  # number of planned ranges that may wait: many, because they hold only indexes, and the planner's thread then wakes less often
+AHEAD = 16  # maximum number of planned ranges in the channel: ranges are small, and with many of them the planner wakes less often
 
 
 def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
@@ -20,6 +20,6 @@ def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
 
 
 def samples_of_epoch(reader: ReaderLike) -> int:
-    """Return the number of samples of an epoch of a reader."""
+    """Return the number of samples that this rank reads in an epoch."""
     sampler, length = shares(reader, reader.open())
     return min(sampler.share, length * (reader.rows or 1))

@@ -26,9 +26,9 @@ from highway.reading.rest import WHOLE, Rest
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, Start, epoch_key, sampler_of
 from highway.reading.share import CacheOrder, FixedShare
 
-LEAST_ROWS, MOST_ROWS = 16, 32  # rows of a range: taking a range costs about a fifth of decoding an image
-MOST_SAMPLES = 256  # samples of a range without batch_size,
-MOST_BYTES = 4 << 20  # but at most this many bytes, because each worker holds a range or more
+LEAST_ROWS, MOST_ROWS = 16, 32  # bounds for the rows of a range: taking a range costs about a fifth of decoding an image
+MOST_SAMPLES = 256  # maximum number of samples in a range, without batch_size
+MOST_BYTES = 4 << 20  # ranges grow only up to this size, because each worker holds at least one range
 QUICK = 5e-4  # seconds: if filling a range takes less time, ranges become longer, up to whole batches, because thread switches cost time
 _AT_ONCE = 8192  # positions whose indexes are computed at once
 
@@ -53,12 +53,12 @@ class ReaderLike(ReaderOfRank, Protocol):
 
 
 def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | None = None) -> tuple[Sampler, int]:
-    """Return the sampler of this rank, and its number of batches (or samples) in an epoch. ``start``: where a new mixture begins.
+    """Return the sampler of this rank, and the rank's number of batches (or samples) in an epoch. ``start`` is for a new mixture.
 
     Raises:
-        ConfigError: rank, world size or shuffle do not fit, or the dataset is a dict with names instead of indexes.
-        DatasetError: there is nothing to read.
-        ValueError: there is no whole batch to read.
+        ConfigError: rank, world size or shuffle are invalid, or the dataset is a dict with names instead of indexes.
+        DatasetError: the dataset is empty.
+        ValueError: the rank has no batch to read.
     """
     if isinstance(dataset, Mapping) and dataset and 0 not in dataset:
         names = ", ".join(repr(name) for name in islice(dataset, 5))
@@ -84,7 +84,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | N
 
 
 def batches_of(reader: ReaderLike, sampler: Sampler) -> int:
-    """Return the number of batches (or samples) of a rank in an epoch."""
+    """Return the number of batches (or samples) that a rank reads in an epoch."""
     size = reader.rows_on(sampler.world_size) or 1
     return sampler.share // size if reader.drop_last else -(-sampler.share // size)
 
@@ -98,8 +98,8 @@ class Epoch:
         share: The rank's samples, if they are the same in every epoch.
 
     Attributes:
-        step: Distance in positions from a sample to the next sample. If a sample cannot be used, the next sample replaces it.
-        bad: The errors of samples that cannot be used, by index.
+        step: If a sample cannot be used, the sample ``step`` positions later replaces it.
+        bad: A dict with the error of each sample that cannot be used. The keys are the dataset's indexes.
     """
 
     def __init__(self, number: int, sampler: Sampler, share: FixedShare | None = None) -> None:
@@ -118,7 +118,7 @@ class Epoch:
         return Draws(key, placed, numbers[ascending.argsort()])
 
     def placed(self, positions: np.ndarray) -> np.ndarray:
-        """Return the positions of samples for random numbers: in epoch 0, if the rank has the same samples in every epoch."""
+        """Return the positions for random numbers. A rank with the same samples in every epoch uses their positions in epoch 0."""
         return positions if self._share is None or self.number == 0 else self._share.positions(self.number, positions)
 
 
@@ -130,7 +130,7 @@ class BatchInWork:
     ) -> None:
         self.reading, self.epoch, self.positions, self.numbers = reading, epoch, positions, numbers.tolist()
         self.memory: Any = None
-        keys = reading.keys if reading.reader.rows else None  # single samples have their own keys
+        keys = reading.keys if reading.reader.rows else None  # single samples: Fill returns the keys
         self.keys = [keys[number] for number in self.numbers] if keys else []
         sampler = epoch.sampler
         number = sampler.read + index * sampler.world_size + sampler.rank
@@ -179,7 +179,7 @@ class _Reading:
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, "__getfiles__" if self.format.takes_files else "__getitems__")
         self.size, self._most = reader.rows or 1, reader.rows or MOST_SAMPLES  # rows of a batch, and maximum rows of a range
-        each = self.size // (2 * context.workers_behind)  # so that all workers work on each batch, if it has enough rows
+        each = self.size // (2 * context.workers_behind)  # so that all workers fill each batch, if the batch has enough rows
         self.run = min(each, MOST_ROWS) if each >= LEAST_ROWS else MOST_ROWS  # rows of a range in the next batches
         if reader.rows is None:
             self.run = reader.at_once
@@ -187,14 +187,14 @@ class _Reading:
         self.failure: Exception | None = None
 
     def batches(self, epoch: Epoch, index: int = 0) -> Iterator[BatchInWork]:
-        """Yield the batches of an epoch from ``index`` on. Without ``batch_size``, yield groups of samples, and ``index`` is a sample."""
+        """Yield the batches of an epoch from batch ``index`` on. Without ``batch_size``: groups of samples, from sample ``index`` on."""
         if (total := length_of(self.dataset)) != self.samples:
             raise DatasetError(
                 f"{described(self.dataset)} had {self.samples} samples when it was first read, and has {total} at the start of "
                 f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
             )
         length = batches_of(self.reader, epoch.sampler) * (self.reader.rows or 1)
-        stop = min(epoch.sampler.share, length)  # without a last batch that is dropped
+        stop = min(epoch.sampler.share, length)  # drop_last: without the samples of the dropped batch
         at_once = max(_AT_ONCE // self.size, 1) * self.size
         if self._dealer is not None:
             for begin in range(index * self.size, stop, self.size):
@@ -212,11 +212,11 @@ class _Reading:
                 yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some], is_even)
 
     def took(self, seconds: float, samples: Sequence[Any] = ()) -> None:
-        """Make ranges longer if one was filled quickly.
+        """Make the ranges of the next batches longer, if a worker filled a range quickly.
 
         Args:
-            seconds: The time that the read took.
-            samples: The samples, if there is no ``batch_size``.
+            seconds: The time that filling the range took.
+            samples: The samples of the range, if there is no ``batch_size``.
         """
         if seconds < QUICK and self.run < self._most:
             longer = min(2 * self.run, self._most)
@@ -244,7 +244,7 @@ class _Reading:
         self._context.notify()
 
     def wait(self) -> None:
-        """Wait for the planned batches, to raise the error if one fails."""
+        """Wait until all planned batches are filled. If one of them fails, raise its error."""
         self._context.wait_until(self._is_done)
         self.check()
 
@@ -257,8 +257,8 @@ class RowRanges:
     """Yield the row ranges of all batches of all epochs.
 
     Attributes:
-        cache: The order of the cache that keeps the samples, if there is one. Each rank then has the same samples in every epoch.
-        bad: With a cache, the errors of samples that cannot be used, by epoch and index.
+        cache: The order of the cache, if one follows the reader. With a cache, each rank has the same samples in every epoch.
+        bad: With a cache, the ``bad`` of each :class:`Epoch`, by the number of the epoch.
     """
 
     stands_for: ReaderLike
@@ -337,7 +337,7 @@ class RowRanges:
     @opened
     def _identity(self) -> str:
         """A text that changes when the dataset changes."""
-        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then its hash has the dataset
+        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then their hash covers the dataset
         own = None if is_parameter else fingerprint_of(self.dataset)
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
@@ -367,12 +367,12 @@ class RowRanges:
                     reading.check()
                     position.value = (
                         [number, done, rest, size, of, *mixture] if first + batch.run >= length else not_now
-                    )  # not within a batch
+                    )  # no state within a batch
                     yield Stamped(RowRange(batch, first, min(first + batch.run, length)), batch.passport)
                 counters["epochs_done"] = number + min(done * reading.size / epoch.sampler.share, 1.0)
                 if reader.epochs is not None:
                     counters["progress"] = counters["epochs_done"] / reader.epochs
-                del batch  # frees its memory as soon as the consumer is done with it
+                del batch  # so that its memory is freed when the consumer drops the batch
             done = 0
             if reader.epochs is not None:
                 counters["progress"] = (number + 1) / reader.epochs
@@ -385,7 +385,7 @@ class RowRanges:
         return reading
 
     def _remake(self, epoch: int, index: int, part: int | list[int] | None) -> Stamped:
-        """Return all rows of a batch as one range. ``part``: its positions, or the number of positions that were read before a resume."""
+        """Return a batch as one range. ``part``: its positions, or the number of the epoch's positions that were read before a resume."""
         reading = self._again
         if isinstance(part, list):
             positions = np.array(part)

@@ -1,7 +1,7 @@
-"""Replace the mixture of a run by another one, from a position on.
+"""Replace the mixture of a run by a new mixture when the run resumes.
 
-A state of a reader holds the mixture's weights, and for each dataset the samples that it has given. From these, a resumed run computes
-which samples the datasets have left. The new mixture distributes them over the positions that follow.
+The state of a reader holds the weights of its mixture, and how many samples each dataset of the mixture has given. From this state, a
+resumed run computes which samples each dataset has left. The new mixture assigns these samples to the positions after the resume.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _WAY_OUT = "resume with the same mixture, or begin anew without the state"
 
 
 class Part(NamedTuple):
-    """A dataset of a mixture, or of an earlier mixture of the run.
+    """A dataset of the current mixture, or of an earlier mixture of the run.
 
     Args:
-        seed: Number of its seed.
-        samples: Its length.
+        seed: Number of the dataset's seed.
+        samples: Length of the dataset.
         identity: A text that changes when the dataset changes.
-        given: Number of samples that it has given in the epoch in which the mixture began, before that.
-        left: The samples that it had not given when the mixture began, as JSON: numbers that count over all passes.
+        given: Number of samples that the dataset gave before the mixture began, in the epoch in which the mixture began.
+        left: The samples that the dataset had not given when the mixture began: a :class:`Rest` as JSON. Its numbers count over all passes
+            over the dataset.
     """
 
     seed: int
@@ -47,17 +48,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Mixed:
-    """A mixture of named datasets, and where it began.
+    """A mixture of named datasets, and the position at which the mixture began.
 
     Args:
         names: The names of its datasets.
-        weights: The weights, as the constructor of ``MixedDataset`` takes them, but without a function.
-        stop: When an epoch ends.
+        weights: The weights in the form that ``MixedDataset`` accepts, but never a function.
+        stop: The rule that ends an epoch, as for ``MixedDataset``.
         length: Number of samples of an epoch, or ``None``.
         parts: All datasets of the run so far, by name.
         epoch: The epoch in which the mixture began.
-        begin: Number of samples of that epoch before it began.
-        first: The first position of that epoch that was not used before.
+        begin: Number of samples that were read in that epoch before the mixture began.
+        first: The first position of that epoch that no earlier mixture has used.
     """
 
     names: list[str]
@@ -71,7 +72,7 @@ class Mixed:
 
     @classmethod
     def of(cls, dataset: Parts) -> Mixed:
-        """Return a mixture from the beginning of a run on."""
+        """Return the mixture of a dataset, as a mixture that begins with the run."""
         mixed, names = dataset.mixed, dataset.mixed.names
         assert names is not None
         given = zip(mixed.datasets, dataset.datasets, strict=True)
@@ -96,20 +97,20 @@ class Mixed:
         return {**vars(self), "weights": weights, "parts": {name: list(part) for name, part in self.parts.items()}}
 
     def interleave(self, is_rest: bool) -> Interleave:
-        """Return the interleaving of an epoch, or of the rest of the epoch in which the mixture began."""
+        """Return the interleaving of a whole epoch. With ``is_rest``, it covers the rest of the epoch in which the mixture began."""
         parts = [self.parts[name] for name in self.names]
         how: dict[str, Any] = {"begin": self.begin, "given": [part.given for part in parts]} if is_rest else {}
         return Interleave([part.samples for part in parts], self.weights, self.stop, self.length, **how)
 
     @property
     def start(self) -> Start:
-        """Where the mixture begins."""
+        """The position at which the mixture begins."""
         parts = [self.parts[name] for name in self.names]
         left, seeds = tuple(Rest.from_json(part.left) for part in parts), tuple(part.seed for part in parts)
         return Start(self.epoch, self.interleave(is_rest=True), self.first, left, seeds)
 
     def sampler(self, like: Sampler) -> Sampler:
-        """Return a sampler with the epochs of this mixture, for its datasets without their samples. ``like`` gives the rest."""
+        """Return a sampler for the epochs of this mixture, without samplers for its datasets. ``like`` provides the other parameters."""
         whole = self.interleave(is_rest=False)
         return replace(like, total=whole.length, mixture=Mixture(whole, np.zeros(len(self.names), np.int64), (), self.start))
 
@@ -117,13 +118,13 @@ class Mixed:
         """Return a mixture that replaces this one.
 
         Args:
-            new: The mixture, as at the beginning of a run.
+            new: The new mixture, as if it began with the run.
             sampler: The sampler of this mixture.
-            epoch: The epoch.
+            epoch: The epoch in which the new mixture begins.
             rest: The positions of the epoch that were not read.
 
         Raises:
-            PipelineError: a dataset has another content under the same name.
+            PipelineError: the content of a dataset has changed, but its name has not.
         """
         mixture = sampler.mixture
         assert mixture is not None
@@ -142,7 +143,7 @@ class Mixed:
         return replace(new, parts=known, epoch=epoch, begin=begin, first=rest.tail)
 
     def _joined(self, name: str, known: dict[str, Part], part: Part) -> Part:
-        """Return a dataset of the new mixture. If the run has read it before, it continues after the samples that it has given."""
+        """Return a dataset of the new mixture. A dataset that the run has read before continues after the samples that it has given."""
         if name not in known:
             return part._replace(seed=1 + max(one.seed for one in known.values()))
         if known[name][1:3] != part[1:3]:
@@ -169,7 +170,7 @@ class Mixed:
         return all(part.given >= part.samples for part in parts)
 
     def in_next_epoch(self) -> Mixed:
-        """Return this mixture with its beginning at the next epoch."""
+        """Return this mixture, but let it begin with the next epoch."""
         parts = {name: part._replace(given=0) for name, part in self.parts.items()}
         return replace(self, parts=parts, epoch=self.epoch + 1, begin=0, first=0)
 
@@ -182,7 +183,7 @@ class Mixing:
 
     Attributes:
         mixed: The mixture of the state from which the run resumes. After :meth:`replace`, the mixture that the run reads.
-        is_replaced: Whether the user asked to replace that mixture.
+        is_replaced: Whether :meth:`replace` must still replace ``mixed``, because the user asked for it.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -192,10 +193,10 @@ class Mixing:
         self._saved: list[Any] | None = None  # what as_json() returns
 
     def resume(self, dataset: Callable[[], Dataset], states: Sequence[Any], is_replaced: bool) -> None:
-        """Take over the mixture from the states of a reader, ``[..., mixture]``.
+        """Take over the mixture from the states of a reader. A state is a list ``[..., mixture]``.
 
         Raises:
-            PipelineError: the mixture is to be replaced, but it cannot.
+            PipelineError: the states have different mixtures, or the user asked to replace a mixture that cannot be replaced.
         """
         saved = [state[_AT] if len(state) > _AT else None for state in states]
         self.mixed, self.is_replaced, self._saved = None, is_replaced and bool(saved), None
@@ -212,14 +213,14 @@ class Mixing:
         if names is not None and saved and saved[0] is not None:
             assert isinstance(own, Parts)
             mixed = Mixed.from_json(saved[0])
-            if self.is_replaced or mixed.rule == Mixed.of(own).rule:  # else the user accepts that samples are lost or repeated
+            if self.is_replaced or mixed.rule == Mixed.of(own).rule:  # else the user has accepted that samples are lost or repeated
                 self.mixed = mixed
 
     def _refuse(self, why: str) -> NoReturn:
         raise PipelineError(f"load_state_dict: the mixture cannot change here: {why}; {_WAY_OUT}")
 
     def as_json(self, dataset: Dataset) -> list[Any]:
-        """Return the end of the reader's state: nothing, or a list with the mixture."""
+        """Return the last part of the reader's state: a list with the mixture, or an empty list."""
         if self._saved is None:
             self._saved = []
             if isinstance(dataset, Parts) and dataset.mixed.names is not None:
@@ -228,7 +229,7 @@ class Mixing:
 
     @property
     def start(self) -> Start | None:
-        """Where the mixture begins; ``None`` if it is the first mixture of the run."""
+        """The position at which the mixture begins; ``None`` if it is the first mixture of the run."""
         return None if self.mixed is None or self.is_replaced else self.mixed.start
 
     def sampler(self, current: Sampler) -> Sampler:
@@ -241,7 +242,7 @@ class Mixing:
         Args:
             dataset: The dataset with the new mixture.
             current: The sampler of this run.
-            epoch: The epoch.
+            epoch: The epoch in which the new mixture begins.
             rest: The positions of the epoch that were not read.
 
         Raises:

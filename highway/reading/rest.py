@@ -1,4 +1,4 @@
-"""The rest of an epoch: the positions that were not read before a run resumed on other ranks."""
+"""The rest of an epoch: the positions that are left when a run resumes on another number of ranks, or with another mixture."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from highway.engine.resume import packed, unpacked
 
 
 class Rest:
-    """The positions of an epoch that are still to be read: single positions, and then all positions from ``tail`` on.
+    """The positions of an epoch that are left to read: single positions, and then all positions from ``tail`` on.
+
+    The *place* of a position is its index among the positions that are left, from 0.
 
     Args:
-        tail: The first of these positions. Samples before it were read, except for the single positions.
+        tail: All positions from ``tail`` on are left. The positions before ``tail`` were read, except for ``singles``.
         singles: Ascending positions below ``tail``, int64.
     """
 
@@ -22,7 +24,7 @@ class Rest:
 
     @classmethod
     def without_runs(cls, tail: int, singles: np.ndarray) -> Rest:
-        """Return the rest in its shortest form: single positions that reach up to ``tail`` become part of the tail."""
+        """Return the rest in its shortest form. If the last single positions and ``tail`` are consecutive, they become the tail."""
         apart = np.flatnonzero(singles != np.arange(tail - len(singles), tail))
         kept = int(apart[-1]) + 1 if len(apart) else 0
         return cls(tail - len(singles) + kept, singles[:kept])
@@ -37,16 +39,16 @@ class Rest:
         return [self.tail, packed(self.singles)] if len(self.singles) else self.tail
 
     def count(self, total: int) -> int:
-        """Return the number of these positions in an epoch of ``total`` samples."""
+        """Return the number of positions that are left in an epoch of ``total`` samples."""
         return len(self.singles) + max(total - self.tail, 0)
 
     def without(self, places: np.ndarray, stop: int) -> Rest:
-        """Return the rest after all samples at places before ``stop`` were read, except for ``places``, which are in any order."""
+        """Return the rest after the samples at all places below ``stop`` were read, except for ``places`` (in any order)."""
         tail = int(self.at(np.array([max(stop, len(self.singles))]))[0])
         return Rest.without_runs(tail, np.union1d(self.at(places), self.singles[stop:]))
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the positions at places, counted from 0. Positions after the last one wrap around, as in an epoch."""
+        """Return the positions at places. They can exceed the epoch; :class:`~highway.reading.sampler.Order` wraps them around."""
         positions = places + (self.tail - len(self.singles))
         if len(self.singles):
             early = places < len(self.singles)

@@ -1,7 +1,6 @@
-"""The order of the samples in an epoch, and each rank's positions, as pure functions. Nothing is stored.
+"""The order of the samples in an epoch, and the positions of each rank, as pure functions.
 
-The order of an epoch depends on (seed, epoch) alone. Its positions are divided among the ranks, so any number of ranks reads the same
-epoch.
+The order of an epoch depends only on the seed and the epoch, not on the number of ranks. The ranks divide the positions of this order.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _DRAWN = 1 << 16  # up to this length, permutations are drawn uniformly; longer 
 _ROUNDS = 8
 _BLOCKS_AT_ONCE = 16  # average number of blocks in a window, if the user gives no size
 _ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # counters in an epoch's sequence; smaller counters belong to the samples
-_PLACES = 5 << 128  # counter in an epoch's sequence for places in windows and seeds of parts: the largest one
-_WINDOW = 64  # positions of a mixture to shuffle together: otherwise a periodic interleave could give a rank only some parts
+_PLACES = 5 << 128  # counter in an epoch's sequence for places in windows and for seeds of parts: the largest counter
+_WINDOW = 64  # a mixture shuffles its positions within windows of this size; otherwise, a rank could get only some of the parts
 _LATEST = np.uint64(2**64 - 1)
 
 
@@ -129,8 +128,8 @@ class Sampler:
         world_size: Number of ranks.
         on_uneven: If the samples cannot be divided evenly: ``"pad"`` repeats samples from the start of the epoch, ``"drop"`` skips the last
             samples, ``"raise"`` raises an error.
-        rest: The positions of the epoch that were not read before a resume with other ranks. Not with ``"blocks"``.
-        mixture: For a mixed dataset, the parts and their interleaving. ``total`` is then the number of its positions.
+        rest: The positions of the epoch that are left after a resume. With ``"blocks"``, always the whole epoch.
+        mixture: For a mixed dataset, the parts and their interleaving. ``total`` is then the number of positions of the mixture.
 
     Raises:
         ConfigError: the samples cannot be divided evenly, with ``on_uneven="raise"``.
@@ -165,12 +164,12 @@ class Sampler:
         return self.position(np.arange(first, stop))
 
     def position(self, mine: np.ndarray) -> np.ndarray:
-        """Return the epoch positions of this rank's samples. The argument is their int64 numbers within the rank."""
+        """Return the epoch positions of some of this rank's samples. ``mine`` numbers these samples within the rank, int64."""
         return self.rank * self.share + mine if self.in_stretches else self.rest.at(mine * self.world_size + self.rank)
 
     @property
     def read(self) -> int:
-        """Number of positions of the epoch that were read before a resume with other ranks."""
+        """Number of positions of the epoch that were read before the resume."""
         return self.total - self.rest.count(self.total)
 
     @property
@@ -212,13 +211,13 @@ class Order:
 
 
 class Start(NamedTuple):
-    """Where a mixture begins that replaces another mixture.
+    """The position at which a mixture begins, if it replaces an earlier mixture.
 
     Args:
-        epoch: The epoch in which it begins.
+        epoch: The epoch in which the mixture begins.
         interleave: Maps each position of the rest of that epoch to a part.
-        first: The first position in the epoch that the replaced mixture has not used.
-        left: For each part, the samples that it had not given before.
+        first: The first position of the epoch that no earlier mixture has used.
+        left: For each part, the samples that the part had not given before the mixture began.
         seeds: For each part, the number of its seed. A part keeps its seed when its place in the mixture changes.
     """
 
@@ -276,7 +275,10 @@ class Mixture(NamedTuple):
         return self.first(epoch) + interleave.length - interleave.begin
 
     def drawn_before(self, epoch: int) -> np.ndarray:
-        """Return how many samples each part has given since the mixture began, minus the samples that the interleaving counts itself."""
+        """Return for each part the number to add to the counts of an epoch's interleaving.
+
+        The sum is the number of samples that the part has given since the mixture began.
+        """
         start, whole = self.start, self.interleave.drawn
         before: np.ndarray
         if start is None:
@@ -321,15 +323,15 @@ class MixedOrder:
         return numbers
 
     def taken(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the part at each position, and how many samples it gives before, since the mixture began."""
+        """Return the part at each position, and how many samples this part gives between the start of the mixture and the position."""
         places = (positions - self._first) % self._total
         which, taken = self._interleave((places if self._key is None else self._shuffled(places, self._key)) + self._interleave.begin)
         return which, taken + self._drawn_before[which]
 
     def split(self, position: int) -> tuple[int, np.ndarray]:
-        """Return the first position from ``position`` on that all positions before it are shuffled apart from, and what is taken before it.
+        """Return the first boundary between two shuffled windows at or after ``position``, and the samples that are taken before it.
 
-        The second value is the number of samples that each part gives before this position, since the mixture began.
+        The second value is, for each part, the number of samples that it gives between the start of the mixture and this boundary.
         """
         window = 1 if self._key is None else _WINDOW
         place = min(-(-(position - self._first) // window) * window, self._total)

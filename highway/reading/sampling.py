@@ -1,6 +1,6 @@
 """The order of samples and the ranks: the parameters that readers share."""
 
-# No annotations from __future__: components in other modules inherit these hints, and would evaluate them in the wrong module.
+# No annotations from __future__: components in other modules inherit these hints, and would evaluate strings in the wrong module.
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
@@ -21,15 +21,15 @@ class Sampling:
             samples that are cheap to read together (row groups, chunks, shards), and then the samples within windows.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
         drop_last: Whether to drop the last batch of an epoch if it is smaller than the others.
-        num_workers: Threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.
+        num_workers: Number of threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.
         window: With ``"blocks"``, the number of samples in a window. ``None``: the number of samples in 16 average blocks.
-        rank: Rank of this process among the processes that divide the dataset, from 0. ``None``: the rank that the launcher sets in
-            ``RANK`` and ``WORLD_SIZE`` (torchrun) or ``SLURM_PROCID`` and ``SLURM_NTASKS`` (srun), else 0 of 1.
-        world_size: Number of processes that divide the dataset. Required with ``rank``, and only allowed with it.
+        rank: Rank of this process among the processes that divide the dataset, from 0. ``None``: torchrun sets rank and world size in
+            ``RANK`` and ``WORLD_SIZE``, srun in ``SLURM_PROCID`` and ``SLURM_NTASKS``. Without these variables: rank 0 of 1.
+        world_size: Number of processes that divide the dataset. Set both ``rank`` and ``world_size``, or neither.
         on_uneven: If the samples cannot be divided evenly among the ranks: ``"pad"`` repeats samples from the start of the epoch,
             ``"drop"`` skips the last samples, ``"raise"`` raises an error. Every rank has the same number of batches.
-        deal: Assigns the samples of each global batch to ranks so that their costs are even, such as ``Deal("pixels")``. A deal needs a
-            batch size, and has no effect on one rank. ``None``: samples are assigned by their positions.
+        deal: Assigns the samples of each global batch to ranks so that all ranks have about the same cost, such as ``Deal("pixels")``. A
+            deal needs a batch size, and has no effect on one rank. ``None``: samples are assigned by their positions.
     """
 
     shuffle: Shuffle = True
@@ -42,7 +42,7 @@ class Sampling:
     on_uneven: OnUneven = "pad"
     deal: Deal | None = None
 
-    at_once: ClassVar[int] = 8  # samples to read at once without batch_size
+    at_once: ClassVar[int] = 8  # number of samples to read together, without batch_size
 
     def __highway__(self) -> Traits:
         return Traits(draws=self.draws)

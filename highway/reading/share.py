@@ -28,20 +28,21 @@ class CacheOrder(NamedTuple):
 class FixedShare:
     """The share of one rank: in every epoch, the rank has the samples of epoch 0.
 
-    The share depends on the seed and the ranks only. A sample's *place* is its position among the rank's samples of epoch 0, from 0. Each
-    later epoch has its own order. A cache serves the same order, so an epoch is the same from the dataset and from the cache.
+    The share depends only on the seed, the rank and the world size. A sample's *place* is its index among the rank's samples of epoch 0,
+    from 0. Each later epoch has its own order of the places. The cache uses the same order as the reader, so an epoch is the same from
+    the dataset and from the cache.
 
-    With ``shuffle="blocks"``, an epoch from the dataset keeps the windows of epoch 0, so that neighbours are still read together.
+    With ``shuffle="blocks"``, later epochs shuffle within the windows of epoch 0, so that samples of a block are still read together.
 
     Args:
         sampler: The sampler of the rank.
-        count: Samples of the rank in an epoch, without a last batch that is dropped.
+        count: Number of samples of the rank in an epoch, without the samples that ``drop_last`` drops.
         seed: The seed of the orders.
-        shuffle: Whether each epoch but the first is shuffled.
+        shuffle: Whether the epochs after the first epoch are shuffled.
 
     Attributes:
         first: The position of the rank's first sample of an epoch.
-        step: The distance of two neighbours of the share, in positions of an epoch.
+        step: The distance between two successive samples of the rank, in positions of an epoch.
     """
 
     def __init__(self, sampler: Sampler, count: int, seed: int, shuffle: bool) -> None:
@@ -53,7 +54,7 @@ class FixedShare:
         self._order = lru_cache(maxsize=4)(self._order_of)
 
     def counts(self, positions: np.ndarray) -> np.ndarray:
-        """Return the number of the rank's samples before each position of an epoch. Positions after the last one wrap around."""
+        """Return how many of the rank's samples come before each position of an epoch. Positions after the last one wrap around."""
         found: np.ndarray = (positions - self.first) // self.step % self.count
         return found
 
