@@ -1,7 +1,7 @@
 """Run one role in this process, or run all roles of a topology: start, watch, drain and restart their processes.
 
-Begin with ``supervise``. ``role`` runs the pipeline of one role in this process, and ``report`` sends reports about the role to the
-launcher. ``supervise`` runs all roles of a topology: ``replica`` is one replica, and ``child`` is the process of a replica. ``supervise``
-depends only on the protocol in ``launcher``. ``launchers`` has one module for each engine. May use: topology, observe, engine, process,
-wire.
+Begin with ``supervise``, which runs all roles of a topology. ``replica`` is one replica of a role, and ``child`` is the process of a
+replica. ``role`` runs the pipeline of one role in this process, and ``report`` sends reports about the role to the launcher. ``supervise``
+uses launchers only through the protocol in ``launcher``. ``launchers`` has the modules of each engine. May use: topology, observe, engine,
+process, wire.
 """

@@ -1,4 +1,4 @@
-"""A process of a replica, as the launcher sees the process: its state according to its reports."""
+"""A process of a replica, as the launcher sees it through the reports of the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highway.observe.figures import minus
 from highway.process import signals
 from highway.run.launcher import Handle
 
-WAITS = 0.8  # fraction of the time between two reports that a source must have waited to count as waiting
+WAITS = 0.8  # a source counts as waiting if it has waited for at least this fraction of the time between two reports
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that ended on request
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
@@ -22,11 +22,13 @@ class Child:
     """A process of a replica.
 
     Args:
-        started: Start time, by ``time.monotonic()``.
-        error: The message of the error that ended the process, from the reports of the process.
+        handle: The launcher's handle of the process.
+        started: Start time, as ``time.monotonic()``.
+        stats: The last reported statistics; ``None`` before the first report.
+        error: The reported message of the error that ended the process; empty without an error.
         leaving: Whether the process was asked to end.
         done: Whether the process has reported that it ended normally and delivered all its items.
-        wanted: Whether the undelivered items of the process are still needed.
+        wanted: Whether other processes need the undelivered items of the process.
         code: The exit code, or the negative number of the signal that ended the process. ``None`` until the process has ended and all its
             reports are read.
         idle: Seconds for which the process has waited for input without receiving an item.
@@ -58,30 +60,30 @@ class Child:
         return code is not None
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """If the process runs, ask it to end: SIGTERM drains, SIGINT stops. ``wanted``: whether its undelivered items are still needed."""
+        """If the process runs, ask it to end: SIGTERM drains, SIGINT stops. ``wanted``: whether its undelivered items are needed."""
         if not self.poll():
             self.leaving, self.wanted = True, wanted
             self.handle.signal(number)
 
     @property
     def failed(self) -> bool:
-        """Whether the process has ended, but neither normally nor as requested."""
+        """Whether the process has ended without a request, and not normally."""
         as_it_should = (self.code == 0 and self.done) or (self.leaving and self.code in _ASKED)
         return self.code is not None and not as_it_should
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal of another process or of the system has killed the process."""
+        """Whether a signal killed the process that came from outside: from a user, another process or the system."""
         return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property
     def unfinished(self) -> bool:
-        """Whether the process was stopped before it had delivered items that are needed."""
+        """Whether the process was stopped before it had delivered all items that other processes need."""
         return self.leaving and self.wanted and not self.done
 
     @property
     def how(self) -> str:
-        """How the process ended, in a few words."""
+        """How the process ended, as a short text."""
         code = self.code or 0
         if not self.failed:
             return "ended" if not self.leaving else "was drained" if self.done else "was stopped"
@@ -91,5 +93,5 @@ class Child:
 
     @property
     def failure(self) -> str:
-        """How the process ended, and the error."""
+        """How the process ended, and its error, as a text."""
         return f"({self.how.removeprefix('was ').removeprefix('failed with ')}): {self.error or 'it ended without a word'}"

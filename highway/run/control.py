@@ -1,8 +1,8 @@
 """Find a running process of a role on this machine, and ask it to drain.
 
-Each process listens under a name in Linux's abstract namespace. The name has no file, and disappears with the process. The name contains
-the user, the topology file, the role and the number of the replica. If another process on this machine already has this number, the process
-uses the first free number above the numbers of the file's replicas. Both processes must belong to the same user.
+Each process listens on a socket with a name in Linux's abstract namespace. The name has no file, and disappears with the process. It
+consists of the user, the topology file, the role and the number of the replica. If another process on this machine already has this number,
+the process uses the first free number above the numbers of the file's replicas. A process obeys only requests of its own user and of root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highway.process.readable import readable
 from highway.topology.process_spec import RoleKey
 from highway.wire.address import peer_process
 
-JOINED = 64  # maximum processes of a role on one machine in addition to the replicas of the file
+JOINED = 64  # maximum number of processes of a role on one machine, in addition to the replicas in the file
 
 _DRAIN = b"drain"
 _LARGEST = 4096
@@ -66,7 +66,7 @@ class ControlServer:
 
     def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
         self.number: int | None = None
-        """The number of this process for ``highway drain``; ``None`` if ``highway drain`` cannot reach this process."""
+        """The number by which ``highway drain`` finds this process; ``None`` if ``highway drain`` cannot find it."""
         self.drains = False
         self._on_drain = on_drain
         self._listener: socket.socket | None = None
@@ -93,9 +93,9 @@ class ControlServer:
         return self.drains
 
     def answer(self, items: int, complete: bool) -> None:
-        """Tell the clients the number of delivered items, and whether all items were delivered."""
+        """Send all clients the number of delivered items, and whether all items were delivered."""
         for client in self._clients:
-            with contextlib.suppress(OSError):  # the client has not waited for the answer
+            with contextlib.suppress(OSError):  # the client did not wait for the answer
                 client.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
 
     def __enter__(self) -> Self:
@@ -134,7 +134,7 @@ class ControlClient:
 
     def ask(self) -> None:
         """Ask the process to drain, without waiting."""
-        with contextlib.suppress(OSError):  # the process is already ending, which wait() notices
+        with contextlib.suppress(OSError):  # the process is already ending; wait() notices this
             self.connection.send(_DRAIN, socket.MSG_NOSIGNAL)
 
     def wait(self) -> tuple[int, bool] | None:
@@ -150,7 +150,7 @@ class ControlClient:
         return answer
 
     def answer(self) -> tuple[int, bool] | None:
-        """Wait for the answer that the process sends when its pipeline has ended. The result is that of :meth:`wait`."""
+        """Wait for the answer that the process sends when its pipeline has ended. Return the same values as :meth:`wait`."""
         if not (said := _received(self.connection)):
             return None
         answer = json.loads(said)

@@ -1,4 +1,4 @@
-"""Engines: places where the processes of a topology can run. ``launchers/table`` lists the engines."""
+"""Engines: places where the processes of a topology can run. ``launchers/table`` has the list of engines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from highway.topology import Topology
 from highway.topology.wiring import Wiring
 
 Show = Callable[[str, str, bool], None]
-"""Function that shows a printed line. Arguments: name of the process, text, and whether the text is from standard error."""
+"""A function that shows a printed line. Arguments: the name of the process, the text, and whether the text is from standard error."""
 
 
 class Option(NamedTuple):
-    """An option of ``highway launch`` for one engine: the name without ``--``, and the arguments for argparse."""
+    """An option of ``highway launch`` for one engine: its name without ``--``, and the arguments of argparse's ``add_argument``."""
 
     name: str
     settings: Mapping[str, Any]
@@ -50,19 +50,19 @@ class Engine:
 
 
 def placed_anywhere(topology: Topology) -> Wiring:
-    """Return the processes of a topology for an engine that chooses their hosts. The processes find each other by name."""
+    """Return the processes of a topology for an engine that chooses their hosts. The links use names at a rendezvous."""
     return Wiring.scaling(topology.anywhere())
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveEngine(Engine):
-    """An engine for which highway starts the processes, watches them and shows their output, as on this machine.
+    """An engine whose processes highway starts and watches. highway shows their output, as if they ran on this machine.
 
     Args:
         connect: Function that returns a launcher.
-        placed: Function that returns the processes of a topology, with the links that they have in this engine.
-        preview: Function that returns the texts for the engine, such as job scripts, by name. ``None``: the engine uses no texts.
-        may_be_ended_by: Name of a library that can end the launcher's process without raising an error. Empty: there is no such library.
+        placed: Function that returns the processes of a topology, with their links as this engine needs them.
+        preview: Function that returns the texts that the engine gets, such as job scripts, by name. ``None``: the engine uses no texts.
+        may_be_ended_by: Name of a library that can end the launcher's process without raising an error. Empty: no library does so.
     """
 
     connect: Callable[[Wiring, argparse.Namespace, Show], Launcher]
@@ -73,7 +73,7 @@ class LiveEngine(Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class RenderingEngine(Engine):
-    """An engine whose own tools start the processes from files that highway writes.
+    """An engine that starts the processes with its own tools, from files that highway writes.
 
     Args:
         render: Function that returns the contents of the files by name.

@@ -1,6 +1,6 @@
 """The folder that the hosts of a run share. The launcher writes orders for the job of each replica, and the jobs write news.
 
-News are the output, the reports and the counts of a replica's process (:class:`~highway.run.remote.News`).
+News (:class:`~highway.run.remote.News`) are the output, the reports and the counts of a replica's process.
 
 To change a file, a process replaces the file atomically. To append a line, a process opens and closes the file, because a network file
 system shows the line to other hosts only after the file is closed.
@@ -21,18 +21,18 @@ from highway.run.remote import News
 
 T = TypeVar("T")
 
-SEGMENT = 1 << 20  # bytes after which the writer begins the next file; the reader deletes files that it has read
+SEGMENT = 1 << 20  # when a file has this many bytes, the writer begins the next file, and the reader deletes the file after reading it
 
 
 class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: Number of the start that the launcher wants, counted over all jobs of the replica. If it is larger than the number of the
-            last start, the job starts the process with ``spec``.
-        spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
-        signals: Signals to send to the process of the last start, in order.
-        version: The launcher's version of highway.
+        start: How many times the launcher wants the replica's process to have been started, over all jobs of the replica. If there were
+            fewer starts, the job starts the process.
+        spec: The process to run: a :class:`~highway.run.launcher.LaunchSpec` as JSON.
+        signals: Signals to send to the current process, in order.
+        version: The version of highway that the launcher has.
     """
 
     start: int
@@ -42,21 +42,24 @@ class JobOrder(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The job that holds a replica, and the number of starts of the replica's process. A job that finds another holder was replaced."""
+    """The job that holds a replica, and how many times the replica's process was started.
+
+    If a job finds that the replica has another holder, the launcher has replaced the job.
+    """
 
     holder: str = ""
     start: int = 0
 
 
 class RoleSoftware(msgspec.Struct, frozen=True):
-    """The software versions on which the pixels of a role depend, and the host of the process that has published these versions first."""
+    """The software versions on which the pixels of a role depend, and the first host that has published them."""
 
     software: str
     host: str
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A message of a job: the number of starts so far, and news of the last process; ``None`` if there is no news."""
+    """A message of a job: the number of starts so far, and news of the last process; ``None`` without news."""
 
     start: int
     news: News | None = None
@@ -65,8 +68,8 @@ class Line(msgspec.Struct, frozen=True):
 class RunFolder:
     """The folder of a run.
 
-    A *place* is the base name of a replica's files (:func:`place_of`). A *holder* is the base name of a job's files: the job's ID, and how
-    many times Slurm has requeued the job.
+    A *place* is the base name of a replica's files (:func:`place_of`). A *holder* is the base name of a job's files. A holder consists of
+    the job's ID and the number of times that Slurm has requeued the job.
 
     Args:
         path: The folder.
@@ -78,7 +81,7 @@ class RunFolder:
         self._orders, self._news = path / "orders", path / "news"
 
     def make(self) -> None:
-        """Create the folder. The subfolder for the rendezvous may already exist, because processes can join the run before it starts.
+        """Create the folder. The subfolder for the rendezvous can already exist, because processes can join the run before it starts.
 
         Raises:
             OSError: the folder cannot be created, or belongs to an earlier run.
@@ -104,17 +107,17 @@ class RunFolder:
         _write(self._orders / f"{place}.claim", msgspec.json.encode(claim))
 
     def agree(self, role: str, made: RoleSoftware) -> RoleSoftware:
-        """Publish the software of a process, unless another process of the role has done so. Return the published software."""
+        """Publish the software of a process, unless another process of the role has published its own. Return the published software."""
         path = self._orders / place_of(role, "made")
         own = path.with_name(f".{path.name}.{made.host}.{os.getpid()}")
         own.write_bytes(msgspec.json.encode(made))
         with contextlib.suppress(FileExistsError):
-            path.hardlink_to(own)  # a link keeps an existing file, even on network file systems, but a rename replaces it
+            path.hardlink_to(own)  # a hard link never replaces an existing file, but a rename does
         own.unlink()
         return _read(path, RoleSoftware) or made
 
     def beat(self, number: int) -> None:
-        """Write a sign of life of the launcher."""
+        """Write the launcher's sign of life. ``number`` must change with each call."""
         _write(self.path / "launcher", b"%d" % number)
 
     def heartbeat(self) -> bytes:
@@ -151,7 +154,7 @@ class NewsWriter:
 
 
 class NewsReader:
-    """Reads the files of a :class:`NewsWriter`, and deletes each file after reading it. The newest file is kept."""
+    """Reads the files of a :class:`NewsWriter`, and deletes each file after reading it, except for the newest file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._number, self._offset = path, 0, 0
@@ -161,7 +164,7 @@ class NewsReader:
         lines: list[bytes] = []
         is_last = False
         while not is_last:
-            is_last = not os.path.exists(f"{self._path}.{self._number + 1}")  # checked before reading, because only the last file grows
+            is_last = not os.path.exists(f"{self._path}.{self._number + 1}")  # check before reading, because only the last file grows
             lines += self._read()
             if not is_last:
                 os.unlink(f"{self._path}.{self._number}")
@@ -183,7 +186,7 @@ def place_of(role: str, replica: int | str) -> str:
 
 
 def newest(holders: Collection[str], job: str) -> str:
-    """Return the last holder of a job; empty if the job has written nothing. When Slurm requeues a job, the job gets a new holder."""
+    """Return the last holder of a job; empty if the job has not written news. When Slurm requeues a job, the job gets a new holder."""
     found = [int(holder.rpartition(".")[2]) for holder in holders if holder.rpartition(".")[0] == job]
     return f"{job}.{max(found)}" if found else ""
 

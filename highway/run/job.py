@@ -1,6 +1,6 @@
-"""``python -m highway.run.job FOLDER PLACE``: the program of a replica's job, on its host.
+"""``python -m highway.run.job FOLDER PLACE`` is the program of a replica's job. It runs on the host of the job.
 
-The program starts the process of the replica when the launcher gives an order, and writes news for the launcher to a shared folder. The
+When the launcher gives an order, the program starts the process of the replica. It writes news for the launcher into a shared folder. The
 program ends when the launcher has ended or no longer needs the job, or when the engine stops the job.
 """
 
@@ -23,11 +23,11 @@ from highway.run.report import RoleReport
 from highway.wire.rendezvous import own_address
 
 LOOK = 0.5  # seconds between two checks of the launcher's order
-TELL = 2.0  # seconds between two writes of statistics, which are also a sign of life; printed lines are written after a tenth of TELL
-CHECK = 5.0  # seconds between two checks whether the launcher lives
-KEEP = 60.0  # seconds to wait for an order to start another process, after a process has failed
-ORPHANED = 120.0  # seconds without a sign of life from the launcher before the job ends
-LEAVE = 60.0  # maximum seconds until the process of a leaving job has ended
+TELL = 2.0  # seconds between two writes of statistics, which are also the job's sign of life; printed lines wait a tenth of this time
+CHECK = 5.0  # seconds between two checks that the launcher lives
+KEEP = 60.0  # seconds to wait for the first order, and for another order after a process has failed
+ORPHANED = 120.0  # if the launcher gives no sign of life for this many seconds, the job ends
+LEAVE = 60.0  # maximum seconds to wait for the end of the process of a job that was asked to end
 
 
 class Job:
@@ -37,13 +37,13 @@ class Job:
         folder: The folder of the run.
         place: The base name of the replica's files in the folder (:func:`~highway.run.folder.place_of`).
         holder: The base name of this job's files in the folder.
-        address: Address of this host for other hosts.
+        address: Address at which other hosts reach this host.
     """
 
     def __init__(self, folder: RunFolder, place: str, holder: str, address: str) -> None:
         self._folder, self._place, self._holder, self._address = folder, place, holder, address
         self._writer = folder.writer(holder)
-        self._start = folder.claim(place).start  # if this job replaces another job, the process of the other job has ended
+        self._start = folder.claim(place).start  # if this job replaces another job, the process of that job has ended
         folder.take(place, Claim(holder, self._start))
         self._agent: Agent | None = None
         self._signals_sent = 0
@@ -77,7 +77,7 @@ class Job:
                 self._agent.close()
 
     def _look(self) -> None:
-        """Follow the launcher's order. From time to time, check whether the launcher lives and this job holds the replica."""
+        """Follow the launcher's order. Every :data:`CHECK` seconds, check that the launcher lives and that this job holds the replica."""
         if time.monotonic() >= self._checked + CHECK:
             self._check()
         order = self._folder.order(self._place)
@@ -136,7 +136,7 @@ class Job:
             print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
         self._untold.append(news)
         if news.code is not None:
-            is_wanted_again = news.code and not self._signals_sent  # if the process was asked to end, do not wait for another start
+            is_wanted_again = news.code and not self._signals_sent  # a process that was asked to end is not started again
             self._until = min(self._until, time.monotonic() + (KEEP if is_wanted_again else 0.0))
             if self._agent is not None:
                 self._agent.close()
@@ -144,7 +144,7 @@ class Job:
         self._tell()
 
     def _tell(self) -> None:
-        """Write the collected news or a sign of life, if due. Errors and the end are written at once, statistics only after ``TELL``."""
+        """Write the collected news or a sign of life, if due. Errors and the end are due at once, statistics after ``TELL`` seconds."""
         reports = [report for news in self._untold for report in news.reports]
         matters = [report for report in reports if not report.stats]
         lines = [line for news in self._untold for line in news.lines]

@@ -1,7 +1,7 @@
-"""The interface of launchers. A launcher starts processes on this machine, in a cluster or by a scheduler.
+"""The interface of launchers. A launcher starts processes on this machine, in a cluster or through a scheduler.
 
 The code for supervision, restarts, drains and the final table uses only the protocols :class:`Launcher` and :class:`Handle`.
-``launchers/local`` implements them for this machine.
+``launchers/local`` implements these protocols for this machine.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from highway.run.report import RoleReport
 from highway.topology.process_spec import ProcessSpec
 from highway.wire.tally import Counts
 
-DRAIN = 10.0  # seconds for items in flight to arrive when the run is terminated
-STOP_SECONDS = 30  # seconds after a drain before an engine kills the processes; a run needs less to stop by itself
+DRAIN = 10.0  # maximum seconds for items in flight to arrive after the run gets SIGTERM
+STOP_SECONDS = 30  # seconds after a drain until an engine kills the processes; a run stops by itself in less time
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
     """The specification of a process to start.
 
-    ``process`` contains all parts of the topology that the process needs, so the process reads no topology file. ``arguments`` are the
-    arguments of ``highway run`` for the process.
+    Args:
+        name: The name of the replica.
+        process: All parts of the topology that the process needs. The process therefore reads no topology file.
+        arguments: The arguments of ``highway run`` for the process.
     """
 
     name: str
@@ -33,12 +35,12 @@ class LaunchSpec:
     arguments: Sequence[str]
 
     def to_json(self) -> str:
-        """Return the specification as text, for another host."""
+        """Return the specification as JSON, for another host."""
         return json.dumps([self.name, self.process.to_json(), [*self.arguments]])
 
     @classmethod
     def from_json(cls, text: bytes | str) -> LaunchSpec:
-        """Return the specification in a text of :meth:`to_json`."""
+        """Return the specification from the result of :meth:`to_json`."""
         name, process, arguments = json.loads(text)
         return cls(name, ProcessSpec.from_json(process), arguments)
 
@@ -53,24 +55,24 @@ class Handle(Protocol):
     def poll(self) -> int | None:
         """Return the exit code, or the negative number of the signal that ended the process; ``None`` while the process runs.
 
-        If the result is not ``None``, :meth:`reports` has all reports of the process.
+        After the end of the process, :meth:`reports` returns all of its remaining reports.
         """
 
     def signal(self, number: int) -> None:
-        """If the process runs, send it a signal: SIGTERM drains, SIGINT stops, SIGKILL also kills all processes that it has started."""
+        """If the process runs, send it a signal. SIGTERM drains it, SIGINT stops it, SIGKILL kills it and the processes it started."""
 
     def reports(self) -> Sequence[RoleReport]:
         """Return the reports of the process since the last call."""
 
     def counts(self) -> Counts:
-        """Return the counts of messages that the process received and sent over links.
+        """Return the numbers of messages that the process received and sent over links.
 
-        After the end of the process, the counts are exact, unless the process ``is_lost``.
+        After the end of the process, the numbers are exact, unless the process ``is_lost``.
         """
 
     @property
     def is_lost(self) -> bool:
-        """Whether the engine has lost the process. :meth:`counts` then returns the last reported counts; the true counts may be higher."""
+        """Whether the engine has lost the process. :meth:`counts` then returns the last known numbers; the true numbers can be higher."""
 
 
 class Launcher(Protocol):
@@ -83,16 +85,16 @@ class Launcher(Protocol):
         """Start a process, without waiting for it."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for an event of a process. Return whether there was an event, such as output, a report or an end.
+        """Wait at most ``seconds`` for an event: output, a report or the end of a process. Return whether there was an event.
 
         Raises:
             ConfigError: a process waits for a host or node that it can never get. The run then ends.
         """
 
     def close(self) -> None:
-        """Kill all processes, and all processes that they have started."""
+        """Kill all processes of this launcher, and all processes that these have started."""
 
 
 def file_arguments(options: argparse.Namespace) -> list[str]:
-    """Return the arguments ``--set`` and ``--plugin``, so that ``highway run`` reads the topology files in the same way as this command."""
+    """Return the arguments ``--set`` and ``--plugin`` of this command, for a ``highway run`` that reads the same topology files."""
     return [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]

@@ -1,4 +1,4 @@
-"""The last checks before processes start on this machine: whether ports are free, and whether addresses are known."""
+"""The last checks before processes start on this machine: are ports free, and do host names have addresses?"""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from highway.topology.checking import LinkEnd
 
 
 def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
-    """Check that processes on this machine will be able to open the ports of their links, and to find the addresses of other ends.
+    """Check that processes on this machine can open the ports of their links and find the addresses of the other ends.
 
     Args:
         ends: The ends of links of these processes.
-        any_order: Whether the host name of another end is allowed to have no address yet, because its process may start later.
+        any_order: Whether the processes start in any order. A host name of another end is then allowed to have no address yet.
 
     Raises:
         ConfigError: a port is in use, an address does not belong to this machine, or a name has no address.

@@ -1,6 +1,7 @@
-"""A process on a host that an engine has chosen. :class:`Agent` runs the process on this host. :class:`RemoteProcess` is in the launcher.
+"""A process on a host that an engine has chosen: :class:`Agent` runs the process on its host, and sends news to the launcher.
 
-The agent sends :class:`News` to the launcher. The engine determines the form: JSON in files, or Python objects.
+:class:`RemoteProcess` represents the process in the launcher. Depending on the engine, :class:`News` travels as JSON in files or as Python
+objects.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from highway.run.report import RoleReport
 from highway.wire.address import peer_process
 from highway.wire.tally import Counts
 
-KEEP = 60.0  # seconds for which an engine can read the counts of a process after its agent was killed
+KEEP = 60.0  # after an agent was killed, the counts of its process can be read for this many seconds
 
 
 class News(msgspec.Struct, frozen=True):
     """The output, reports and counts of a process since the previous news.
 
     Args:
-        address: Address of the process's host for other hosts.
+        address: Address at which other hosts reach the host of the process.
         lines: The output: for each line, the text and whether it is from standard error.
         reports: The reports of the process.
-        counts: The counts of messages that the process received and sent over links.
+        counts: The numbers of messages that the process received and sent over links.
         code: The exit code, or the negative number of the signal that ended the process; ``None`` while the process runs.
         counts_at: Path of the counts on the process's host. If the agent is killed, :func:`highway.wire.tally.read_kept` can read the
             counts there.
@@ -46,7 +47,7 @@ class News(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, line: bytes | str) -> News:
-        """Return the news in a line of :meth:`to_json`."""
+        """Return the news from a line of :meth:`to_json`."""
         return msgspec.json.decode(line, type=cls)
 
 
@@ -55,9 +56,9 @@ class Agent:
 
     Args:
         spec: The process to run.
-        address: Address of this host for other hosts.
+        address: Address at which other hosts reach this host.
         arguments: Further arguments of ``highway run``.
-        keep: Seconds for which the counts of the process can be read after this agent was killed.
+        keep: After this agent was killed, the counts of the process can be read for this many seconds.
     """
 
     def __init__(self, spec: LaunchSpec, address: str, arguments: Sequence[str] = (), keep: float = 0.0) -> None:
@@ -120,7 +121,7 @@ class RemoteProcess:
             self._show(self.name, text, is_error)
 
     def lose(self, why: str, code: int = -9, counts: Counts | None = None) -> None:
-        """Record that no more news will come, because the process or its host has gone or cannot be reached.
+        """Record that no more news will come, because the process or its host is gone or cannot be reached.
 
         ``counts`` are the final counts of the process, if its host can still report them."""
         if self._code is None:
@@ -143,5 +144,5 @@ class RemoteProcess:
         return reports
 
     def counts(self) -> Counts:
-        """Return the counts of messages that the process received and sent over links, from the last news."""
+        """Return the numbers of messages that the process received and sent over links, from the last news."""
         return self._counts

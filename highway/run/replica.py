@@ -1,4 +1,4 @@
-"""A replica of a role, as the launcher sees it: the current or last process, and the ended processes."""
+"""A replica of a role, as the launcher sees it: its current or last process, and its ended processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from highway.wire.tally import Counts
 
 
 class Replica:
-    """A replica of a role. A sequence of child processes runs the replica, one process at a time.
+    """A replica of a role. One child process at a time runs the replica. After a restart, this is a new process.
 
-    ``spec`` returns the specification of the process to start. :meth:`start` calls ``spec`` each time, because the addresses of other
-    processes may not be known earlier.
+    ``spec`` returns the specification of the process to start. :meth:`start` calls ``spec`` for each start, because the addresses of other
+    processes can be unknown before.
     """
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
@@ -34,7 +34,7 @@ class Replica:
         self._last: PipelineStats | None = None
         self._error = ""
         self.departures: list[Departure] = []  # the ended processes
-        self._counts = Counts()  # the sum of the departures' counts, stored because there can be thousands of departures
+        self._counts = Counts()  # the sum of the departures' counts; stored, because there can be thousands of departures
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Replica:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a process of this replica has ever been started."""
+        """Whether a process of this replica was started."""
         return self._child is not None
 
     @property
@@ -59,7 +59,7 @@ class Replica:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether the process was started, but has not reported statistics yet."""
+        """Whether the process was started, has not reported statistics yet, and was not asked to end."""
         return self._runs and not self.child.leaving and self.child.stats is None
 
     @property
@@ -69,7 +69,7 @@ class Replica:
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether the process has ended normally without a request, so that no more items will come."""
+        """Whether the process has ended normally and without a request. No more items will then come."""
         return self.phase == "ended" and self.has_begun and not self.child.leaving and not self.child.failed
 
     @property
@@ -78,7 +78,7 @@ class Replica:
 
     @property
     def is_over(self) -> bool:
-        """Whether no process of the replica runs, and no process will be started unless the role is scaled up."""
+        """Whether no process of the replica runs, and no restart is planned. Scaling up can start a process again."""
         return self.phase in ("ended", "failed")
 
     def state(self) -> ReplicaState:
@@ -104,7 +104,7 @@ class Replica:
         self._child = child
 
     def settle(self, may_restart: bool) -> str:
-        """Note that the process has ended, and decide whether to start another process.
+        """Record that the process has ended, and decide whether to restart it.
 
         Returns:
             A message without the replica's name; empty if the process ended normally.
@@ -127,12 +127,12 @@ class Replica:
         return f"{how or 'has ended'}; started again in {delay:g} s ({which})"
 
     def give_up(self) -> None:
-        """Do not start another process."""
+        """Cancel the planned restart."""
         if self.phase == "waiting":
             self.phase = "failed" if self.child.failed else "ended"
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """If a process runs, ask it to end: SIGTERM drains, SIGINT stops. ``wanted``: whether its undelivered items are still needed."""
+        """If a process runs, ask it to end: SIGTERM drains, SIGINT stops. ``wanted``: whether its undelivered items are needed."""
         if not self.is_over and self._child:
             self._child.ask(number, wanted)
 
@@ -150,13 +150,13 @@ class Restarts:
         self.streak = 0
 
     def follow(self, failed: bool) -> bool:
-        """Return whether the restart policy starts another process after the end of a process, regardless of the limit."""
+        """Return whether the restart policy restarts a process that has ended, without regard to the limit."""
         return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
 
     def delay(self, ran: float) -> float | None:
-        """Return the seconds to wait before the next start, or ``None`` if the limit of restarts is reached. The seconds double each time.
+        """Return the seconds to wait before the restart, or ``None`` if the limit of restarts is reached.
 
-        ``ran`` is for how many seconds the ended process ran.
+        The seconds double with each consecutive restart. ``ran`` is the number of seconds that the ended process ran.
         """
         if ran >= self.spec.max_delay_s:
             self.streak = 0

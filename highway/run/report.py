@@ -29,7 +29,7 @@ class Reporter:
         self._send(RoleReport(stats))
 
     def draining(self) -> None:
-        """Report that a process other than the launcher asked the role to end, so that the launcher does not restart it."""
+        """Report that another process than the launcher asked the role to end. The launcher then does not restart the role."""
         self._send(RoleReport(draining=True))
 
     def error(self, message: str) -> None:
@@ -37,7 +37,7 @@ class Reporter:
         self._send(RoleReport(error=message))
 
     def done(self) -> None:
-        """Report that the role has ended normally and delivered all its items. If a process exits with 0 without this report, it failed."""
+        """Report that the role has ended normally and delivered all its items. A process that exits without this report has failed."""
         self._send(RoleReport(done=True))
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class Reporter:
 
 
 class RoleReport(NamedTuple):
-    """A report that a :class:`Reporter` wrote. Each report sets one of the four fields."""
+    """A report from a :class:`Reporter`. Each report sets exactly one of the four fields."""
 
     stats: PipelineStats | None = None
     error: str = ""

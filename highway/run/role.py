@@ -23,13 +23,14 @@ log = logging.getLogger("highway")
 TICK = 0.5  # seconds between two reports
 
 _ASKED = (signal.SIGINT, signal.SIGTERM)
-_LAST_RESORT = 15  # seconds after which a process that does not end is killed
+_LAST_RESORT = 15  # a process that does not end within this many seconds is killed
 
 
 class Terminated(SystemExit):
     """The process was asked to end by SIGTERM, or its launcher has ended.
 
-    The attribute ``drained`` tells whether the process delivered all items in flight before it ended.
+    Attributes:
+        drained: Whether the process delivered all items in flight before it ended.
     """
 
     def __init__(self, drained: bool = False) -> None:
@@ -38,18 +39,18 @@ class Terminated(SystemExit):
 
 
 def _deafen() -> None:
-    """From now on, ignore SIGTERM, and let SIGINT kill the process immediately."""
+    """Ignore SIGTERM from now on, and let SIGINT kill the process immediately."""
     if signals.are_heard():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stay(tell: Callable[[], None]) -> None:
-    """Report the end of the role by calling ``tell``. Then wait for SIGINT or SIGTERM, even if the signal came during ``tell``."""
+    """Call ``tell`` to report the end of the role, and then wait for SIGINT or SIGTERM. A signal during the call counts."""
     with signals.received(_ASKED) as heard:
         tell()
         while os.read(heard, 1)[0] not in _ASKED:
-            pass  # a signal that other code handles
+            pass  # other code handles this signal
 
 
 def run(
@@ -67,9 +68,9 @@ def run(
         pipeline: The pipeline to run.
         progress: Called with the statistics every ``tick`` seconds, and once at the end, even after an error.
         tick: Seconds between two calls of ``progress``.
-        drain_timeout: Maximum seconds to deliver items in flight after SIGTERM. After these seconds, or at a second signal, the pipeline is
-            stopped. 0: stop the pipeline immediately.
-        control: A server that receives further requests to drain.
+        drain_timeout: Maximum seconds to deliver items in flight after SIGTERM. After this time, or at a second signal, the pipeline is
+            stopped. 0: SIGTERM stops the pipeline immediately.
+        control: A server that receives requests to drain from other processes.
 
     Raises:
         Terminated: the process was asked to end by SIGTERM or by ``progress``, or was not drained in time.
@@ -85,7 +86,7 @@ def run(
             try:
                 pool.submit(_consume, pipeline, failure, writing)
             except RuntimeError as error:
-                os.close(writing)  # the thread, which could not be started, would have closed it
+                os.close(writing)  # _consume() would have closed it, but its thread could not be started
                 error.add_note("the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)")
                 raise
             terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, heard, control)
@@ -138,7 +139,7 @@ def _attend(
             if terminated or not drain_timeout:
                 raise Terminated
             terminated = True
-        elif came is not None:  # a signal that other code handles, such as SIGCHLD, which torch's DataLoader handles
+        elif came is not None:  # other code handles this signal, such as torch's DataLoader SIGCHLD
             continue
         elif ended in ready:
             return terminated

@@ -20,11 +20,11 @@ from highway.run.replica import Replica
 from highway.topology.spec import AutoscaleSpec
 from highway.topology.wiring import Wiring
 
-LOAD = 0.8  # if the replicas of a role work more than this fraction of the time, a replica is added
-SLACK = 0.6  # if one fewer replica would work less than this fraction of the time, a replica is removed
+LOAD = 0.8  # a replica is added if the replicas of a role work more than this fraction of the time
+SLACK = 0.6  # a replica is removed if the remaining replicas would work less than this fraction of the time
 PAUSE = 0.25  # seconds between two checks
-AGAIN = 60.0  # seconds until the next attempt to add a replica, after a replica could not be added
-IDLE = 2.0  # after the end of the stream, a replica that gets no message for so many seconds is expected to get none later
+AGAIN = 60.0  # if a replica could not be added, seconds until the next attempt
+IDLE = 2.0  # after the end of the stream, a replica is drained if it gets no message for this many seconds
 PATIENCE = 86_400.0  # maximum seconds for a removed replica to deliver its items
 
 
@@ -32,9 +32,10 @@ class Look(NamedTuple):
     """The load of a role's replicas at a moment.
 
     Args:
-        time: Seconds.
+        time: Time of the look, as ``time.monotonic()``.
         replicas: Number of running replicas.
-        load: Mean fraction of the recent time, from 0 to 1, in which a replica worked. A replica that has not begun counts as 0.
+        load: Fraction of the recent time, from 0 to 1, in which a replica worked: the mean of the replicas. A replica that has not begun
+            to work counts as 0.
         waiting: Number of messages that wait for the replicas; ``None`` if unknown.
     """
 
@@ -47,10 +48,10 @@ class Look(NamedTuple):
 def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
     """Return the number of replicas that the role should have: the current number, one more, or one fewer.
 
-    The number grows only if messages may have waited recently.
+    The number does not grow if it is known that no messages waited recently.
 
     Args:
-        looks: The looks since the last change of the number of replicas, oldest first. At least one look.
+        looks: The looks since the last change of the number of replicas, oldest first; at least one.
     """
     last, lately, long = looks[-1], _during(looks, scale.grow_s), _during(looks, scale.shrink_s)
     if lately and last.replicas < scale.max and last.load > LOAD and any(look.waiting != 0 for look in lately):
@@ -61,7 +62,7 @@ def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
 
 
 def _during(looks: Sequence[Look], seconds: float) -> Sequence[Look]:
-    """Return the looks of the last ``seconds``, or an empty list if all looks together cover less time."""
+    """Return the looks of the last ``seconds``. If all looks together cover less time, return an empty list."""
     since = looks[-1].time - seconds
     return [look for look in looks if look.time >= since] if looks[0].time <= since else []
 
@@ -73,13 +74,13 @@ def _with_one_fewer(look: Look) -> float:
 class Scaler:
     """Starts and drains replicas of the roles with ``autoscale``.
 
-    The first ``min`` replicas of a role always run. Of the other replicas, the lowest number is started first, and the highest number is
-    drained first.
+    The first ``min`` replicas of a role always run. Of all other replicas, the replica with the lowest number is started first, and the
+    replica with the highest number is drained first.
 
     Args:
         replicas: All possible replicas.
         launcher: Starts the replicas.
-        say: Function that shows a message about each change, with the reason.
+        say: Function that shows a message. It is called for each change, with the reason.
     """
 
     def __init__(self, replicas: Sequence[Replica], wiring: Wiring, launcher: Launcher, say: Callable[[str], None]) -> None:
@@ -97,7 +98,7 @@ class Scaler:
 
         Args:
             states: The states of all replicas of the run.
-            has_ended: Function of a role's name that returns whether all roles that feed this role have ended.
+            has_ended: Function that receives the name of a role, and returns whether all roles that feed this role have ended.
         """
         if not self._roles or (now := time.monotonic()) < self._due:
             return
@@ -115,8 +116,9 @@ class Scaler:
     def excuse(self, replica: Replica) -> bool:
         """Return whether the run continues without a replica whose process has failed.
 
-        The run continues if the replica could not be added. The run also continues if the replica was lost while it was drained, and its
-        role allows restarts."""
+        The run continues in two cases: the process failed before it began to work as an added replica, or it failed while it was drained
+        and its role allows restarts.
+        """
         role = self._roles.get(replica.process.role)
         return role is not None and role.excuse(replica)
 
@@ -128,8 +130,8 @@ class _Role:
         self.any_name = replicas[0].name
         self._replicas, self._extra, self._scale = replicas, replicas[scale.min :], scale
         self._launcher, self._say = launcher, say
-        self._free = set(replicas[replicas[0].role.replicas :])  # replicas that can be started, without those that a user has drained
-        self._added: set[Replica] = set()  # added replicas that have not begun to work yet
+        self._free = set(replicas[replicas[0].role.replicas :])  # replicas that can be started; a replica that a user drains stays out
+        self._added: set[Replica] = set()  # added replicas that have not begun to work
         self._looks: deque[Look] = deque()
         self._there: list[Child | Literal[False]] = []
         self._first: dict[Child, PipelineStats | None] = {}
@@ -171,7 +173,7 @@ class _Role:
         return True
 
     def _look(self, now: float, waiting: int | None) -> None:
-        """Note the load of the replicas, as soon as each replica has reported since the last change of their number."""
+        """Record the load of the replicas, if each replica has sent a report since the last change of their number."""
         self._added -= {replica for replica in self._added if replica.is_working}
         there = [replica for replica in self._replicas if replica.is_working or (replica.is_beginning and replica in self._added)]
         figures = {replica.child: replica.child.stats for replica in there}
@@ -188,7 +190,7 @@ class _Role:
 
     def _add(self, last: Look) -> None:
         if not (free := [replica for replica in self._extra if replica.is_over and replica in self._free]):
-            return  # the other replicas are still draining, or a user has drained them
+            return  # the replicas that do not work are draining, or a user has drained them
         replica = free[0]
         self._free.remove(replica)
         self._added.add(replica)
@@ -199,7 +201,7 @@ class _Role:
             self._postpone(replica, f"({error})")
 
     def _remove(self, last: Look) -> None:
-        """Drain the last added replica, even if it has not begun to work."""
+        """Drain the replica with the highest number. A replica that has not begun to work is drained first."""
         beginning = [replica for replica in self._extra if replica.is_beginning and replica in self._added]
         running = [replica for replica in self._extra if replica.is_working]
         for replica in [*running, *beginning][-1:]:

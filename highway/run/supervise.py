@@ -1,4 +1,4 @@
-"""Run all roles of a topology, each replica in its own process, and supervise the processes until the last process has ended."""
+"""Run all roles of a topology, each replica in its own process, and supervise these processes until all have ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
 from highway.wire.address import remove_if_dead
 
-GRACE = 3.0  # seconds that the other roles have to end by themselves, after the last sink has ended
-STOP_TIMEOUT = 8.0  # maximum seconds for a process to end on request; the stop() of a pipeline takes at most 5
-IDLE = 2.0  # after the end of all senders, a replica that gets no message for so many seconds is expected to get none later
+GRACE = 3.0  # after the end of the last sink, seconds for all other roles to end by themselves
+STOP_TIMEOUT = 8.0  # maximum seconds for a process to end on request; a pipeline's stop() takes at most 5 s
+IDLE = 2.0  # after the end of all its senders, a replica is drained if it gets no message for this many seconds
 TICK = 0.25  # seconds between two checks of all processes, if there is no event
-REPEATED = 1.0  # seconds in which several SIGTERM count as one, because the end of a job may signal this process twice
+REPEATED = 1.0  # SIGTERMs within this many seconds count as one, because the end of a job can signal this process twice
 MOMENT = 0.05  # minimum seconds between two checks
 HIGHWAY = "highway"  # the name that marks messages of the launcher itself
 
@@ -34,7 +34,7 @@ class Watcher(Protocol):
     """Gets the states of the replicas."""
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Handle the states of all replicas. Called several times per second, and once when all replicas have ended."""
+        """Handle the states of all replicas. The launcher calls this method several times per second, and once after the end."""
 
 
 class Display(Watcher, Protocol):
@@ -49,8 +49,8 @@ class Result:
     """The result of a launch.
 
     Args:
-        code: The exit code: 0 if nothing failed or ``restart`` allowed all failures, 1 if a role failed, or 128 plus the signal's number if
-            a signal ended the run.
+        code: The exit code: 0 if no process failed or ``restart`` allowed all failures, 1 if a role failed, or 128 plus the number of the
+            signal that ended the run.
         message: A description of the failure; empty if there was no failure.
         states: The final state of each replica.
         departures: The ended processes, in the order of their replicas.
@@ -73,18 +73,18 @@ def launch(
 ) -> Result:
     """Run processes of a topology until all processes have ended.
 
-    Sinks are roles that send nothing over a link. When all sinks have ended, the other roles have ``GRACE`` seconds to end, and are then
+    Sinks are roles that send nothing over a link. When all sinks have ended, all other roles have ``GRACE`` seconds to end, and are then
     stopped. If a process fails and is not restarted, all other processes are stopped.
 
-    SIGTERM drains the run: roles that receive nothing from another role of this launch end their sources, and all items in flight are
-    delivered. SIGINT stops all processes. A second signal kills all processes.
+    SIGTERM drains the run: the roles that no other role of this run feeds end their sources, and all items in flight are delivered. SIGINT
+    stops all processes. A second signal kills all processes.
 
     Args:
-        wiring: The processes of a topology without errors.
-        launcher: Starts the processes. The launcher is closed at the end.
+        wiring: The processes to run.
+        launcher: Starts the processes. :func:`launch` closes the launcher at the end.
         arguments: Arguments of ``highway run`` for each process, in addition to ``--role`` and ``--replica``.
-        display: Shows the launcher's messages, and the statistics.
-        watchers: Further objects that get the states of the replicas.
+        display: Shows messages and statistics.
+        watchers: Objects that get the states of the replicas, in addition to ``display``.
         drain_timeout: Maximum seconds for items in flight to arrive after SIGTERM. 0: SIGTERM stops all processes immediately.
     """
     topology = wiring.topology
@@ -169,13 +169,13 @@ class _Watch:
         return Result(self.code, self.message, self._states())
 
     def _wait(self) -> None:
-        """Wait for an event, and then a moment for more events, because a check of all replicas after each event would take too long."""
+        """Wait for an event, and then up to :data:`MOMENT` for more events. To check all replicas after each event would take too long."""
         try:
             happened, until = self.launcher.wait(TICK), time.monotonic() + MOMENT
             while happened and (left := until - time.monotonic()) > 0:
                 happened = self.launcher.wait(left)
         except ConfigError as error:
-            if all(state.phase == "starting" for state in self._states()):  # no process has begun, so there are no items to account for
+            if all(state.phase == "starting" for state in self._states()):  # no process has begun, so no item can be lost
                 raise
             if not (self.stopping or self.draining):
                 self.code, self.message = 1, str(error)
@@ -185,7 +185,7 @@ class _Watch:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
 
     def _states(self) -> list[ReplicaState]:
-        """Return the states of all replicas. Receivers are read first, so that all received messages are also counted as sent."""
+        """Return the states of all replicas. Receivers are asked before senders, so that each counted receipt has a counted sending."""
         asked = {replica: replica.state() for replica in self.downstream_first if replica.has_begun}
         return [asked[replica] for replica in self.replicas if replica.has_begun]
 
@@ -213,7 +213,7 @@ class _Watch:
             self._stop(signal.SIGINT)
 
     def _start_again(self, replica: Replica) -> None:
-        """Restart a replica. If all roles that feed the replica have ended, do not restart it: the run continues to its end without it."""
+        """Restart a replica. If all roles that feed the replica have ended, the run continues to its end without the replica."""
         if not (starved := self._ended_feeders(replica.process.role)):
             replica.start(self.launcher)
             return
@@ -224,15 +224,15 @@ class _Watch:
     def _blame(self, replica: Replica, message: str) -> None:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
-        With ``restart``, a killed process is not a failure of the run, and the exit code must not depend on the moment of the kill. The run
-        fails only in two cases: a sink was killed, so that the stream did not reach its end, or the process itself raised an error.
+        If the role has ``restart``, a killed process is no failure of the run, and the exit code must not depend on the moment of the kill.
+        The run fails only if the replica is a sink, which then has not reached the end of the stream, or if the process raised an error.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):
             self.code, self.message = 1, message
 
     def _ended_feeders(self, role: str) -> set[str]:
-        """Return the roles that feed ``role`` if all these roles have ended, so that a new replica gets no items; otherwise no roles."""
+        """Return the roles that feed ``role`` if all of them have ended; otherwise, return an empty set."""
         feeding = self.wiring.feeders[role]
         return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
 
@@ -242,14 +242,14 @@ class _Watch:
     def _end_what_gets_nothing(self) -> None:
         """Drain replicas that wait for items although all their senders have ended.
 
-        Such a replica may have started too late to receive the end messages, or a sender was killed before it could announce its end.
+        Such a replica has started too late to receive the end messages, or a sender was killed before it could announce its end.
         """
         for replica in self._running():
             child, starved = replica.child, self._ended_feeders(replica.process.role)
             if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.wiring.fed_here:
                 continue
             senders = sum(len(other.departures) for other in self._replicas_of(starved))
-            if child.handle.counts().senders > senders:  # processes outside of this launch also send to the replica
+            if child.handle.counts().senders > senders:  # processes outside this run also send to the replica
                 continue
             self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)
@@ -257,7 +257,7 @@ class _Watch:
                 self._blame(replica, f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
 
     def _judge(self) -> None:
-        """Stop or kill the remaining processes if necessary, according to the ended processes and the deadlines."""
+        """Stop or kill the remaining processes if all sinks have ended or a deadline has passed."""
         self._end_what_gets_nothing()
         sinks = self._replicas_of(self.wiring.sinks)
         if sinks and all(replica.is_over for replica in sinks) and self.deadline is None:
@@ -283,7 +283,7 @@ class _Watch:
                 self._stop(number)
 
     def _drain(self) -> None:
-        """End the sources. The other roles deliver the items in flight, and end when their streams have ended."""
+        """End the sources. All other roles deliver the items in flight, and end when their streams have ended."""
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
         self.scaler.withdraw()
         for replica in self.replicas:
@@ -295,7 +295,7 @@ class _Watch:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
-            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # SIGTERM would drain it for PATIENCE seconds
+            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # SIGTERM drains it for up to PATIENCE seconds
 
     def _kill(self) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT

@@ -1,6 +1,7 @@
 """Topologies: read and check the YAML file that describes a system, and run the roles in the file.
 
-A process that a launcher has started reads no file, and needs only the components of its role. Therefore modules are imported on first use.
+A process that a launcher has started reads no file, and needs only the components of its role. Therefore, this package imports its modules
+on first use.
 """
 
 from highway.lazy import attach

@@ -13,7 +13,7 @@ from highway.wire.address import is_loopback
 
 
 def problems_apart(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for each part of a topology that needs a common or a known host. The topology must have no other errors."""
+    """Yield an error for each part of a topology that needs one common host or known hosts. :func:`check` must find no errors before."""
     location = topology.plan.location / "links"
     for name, spec in topology.plan.links.items():
         if not spec.over.has_port:

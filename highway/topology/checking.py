@@ -30,7 +30,12 @@ WRITES = {direction: component for component, direction in COMPONENTS.items()}
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """One end of a link. ``location`` is the stage. ``name`` is the name of the link in the file, or empty if the stage has a URL."""
+    """One end of a link, in a stage of a process.
+
+    Args:
+        location: The location of the stage.
+        name: The name of the link in the file; empty if the stage has a URL.
+    """
 
     process: Process
     direction: Direction
@@ -40,15 +45,17 @@ class LinkEnd:
 
     @property
     def label(self) -> str:
-        """The name of the link in statistics: the name in the file, or the addresses."""
+        """The name of the link in statistics: the name in the file, or the addresses in the URL."""
         return self.name or ",".join(self.link.addresses)
 
 
 def check_names(plan: Plan) -> None:
-    """Check that the file defines each host and each role that its roles and links mention. Other functions rely on this check.
+    """Check that the file defines each host and role that its roles and links name, and check the ports and transports of the links.
+
+    The functions below rely on these checks.
 
     Raises:
-        ConfigError: a name does not exist.
+        ConfigError: a name does not exist, or a port or transport is invalid.
     """
     for kind, known in (("hosts", plan.hosts), ("links", plan.links), ("roles", plan.roles)):
         for name in known:
@@ -101,7 +108,7 @@ def check(topology: Topology) -> list[ConfigError]:
         if role.external and not role.stages:
             continue
         differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
-        for process in role.processes if differ else role.processes[:1]:  # other processes have the same stages
+        for process in role.processes if differ else role.processes[:1]:  # without ${replica}, all processes have the same stages
             stages = _Stages(topology, process, 1, differ) if process.replica else _first(topology, role)
             errors |= {str(error): error for error in stages.errors}
             uses.setdefault(role.name, stages.uses)
@@ -113,12 +120,12 @@ def check(topology: Topology) -> list[ConfigError]:
 
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
-    """Return the labels of a role's stages. The label of a reader includes the dataset. The topology must have no errors."""
+    """Return the labels of a role's stages. The label of a reader includes the type of its dataset. The topology must have no errors."""
     return _first(topology, topology.roles[role]).labels
 
 
 def other_ranks(topology: Topology, role: str) -> str:
-    """Return what a resume of a role on another number of ranks needs, or an empty text. The topology must have no errors."""
+    """Return a text: what is needed to resume a role on another number of ranks. The topology must have no errors."""
     return _first(topology, topology.roles[role]).needs_of_other_ranks()
 
 
@@ -150,9 +157,9 @@ def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]
 
 
 class _Stages:
-    """The errors of the stages of a process, or of the stages in ``only``, and the links and ends of links that these stages use.
+    """Builds all stages of a process, or the stages in ``only``, and keeps their errors, their links and their ends of links.
 
-    The stages are not stored, because stages can be large. Each link has at most ``most`` URLs.
+    The stages are not kept, because stages can be large. Each end of a link has at most ``most`` URLs.
     """
 
     def __init__(self, topology: Topology, process: Process, most: int | None = None, only: Sequence[int] | None = None) -> None:
@@ -169,7 +176,7 @@ class _Stages:
             else:
                 stages.append(built)
                 self._note_end(built.op, role.location / index, name)
-        self._expanded: list[tuple[Stage, Shape]] = []  # only if all stages were built
+        self._expanded: list[tuple[Stage, Shape]] = []  # empty unless all stages were built
         self.labels = tuple(f"{stage.label}{_dataset_of(stage.op)}" for stage in stages)
         self.not_imported = [one for stage in stages if isinstance(stage.op, NotImported) for one in stage.op.found]
         if only is None and not self.errors and not self.not_imported:
@@ -179,7 +186,7 @@ class _Stages:
                 self.errors.append(role.location.error(str(error)))
 
     def needs_of_other_ranks(self) -> str:
-        """Return what a resume on another number of ranks needs; empty if the state of any rank is enough, or there are no states."""
+        """Return a text: what is needed to resume on another number of ranks. It is empty if the state of one rank is enough."""
         if not self._expanded:
             return ""
         stages = Run(self._expanded, None, Origin()).stages
@@ -207,7 +214,13 @@ def _first(topology: Topology, role: Role) -> _Stages:
 
 
 def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Yield errors between roles: ``uses`` are the links of each role's stages, ``link_ends`` are the ends that stages have as URLs."""
+    """Yield errors between roles.
+
+    Args:
+        plan: The roles and links.
+        uses: For each role, the links that its stages use by name.
+        link_ends: The ends of links that stages define by URLs.
+    """
     for name, spec in plan.links.items():
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
@@ -255,7 +268,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 
 
 def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
-    """Yield errors of a role with autoscale. The role must both receive and send on links, and must not bind a link."""
+    """Yield the errors of a role with autoscale. Such a role must both receive and send on links, and must not bind a link."""
     if role.autoscale is None:
         return
     location = plan.location / "roles" / role.name / "autoscale"
@@ -307,7 +320,7 @@ def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]
 
 
 def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple[int, str]]]]:
-    """Yield all users of ports: a name for messages, the link, the key of the ports, and the port and location of each process."""
+    """Yield all users of ports: their name in messages, the link, the key ``port`` or ``tap``, and each process's port and location."""
     for link, spec in plan.links.items():
         if spec.over.has_port:
             binders = [process for process in plan.processes_at(link, spec.bind) if not plan.roles[process.role].autoscale]
@@ -319,7 +332,7 @@ def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple
 
 
 def _taken(opened: dict[str, str], host: str, address: str, who: str, location: Location) -> Iterator[ConfigError]:
-    """Note the owner of an address. Yield an error if the address already has another owner."""
+    """Record the owner of an address. Yield an error if the address already has an owner."""
     port = address.rpartition(":")[2]
     if port == "0":
         return
@@ -331,7 +344,7 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
 
 
 def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Yield an error if both ends of an address exist in stages, but no end binds the address, or the ends are incompatible."""
+    """Yield an error if stages send to and receive from an address that no stage binds, or if the ends are incompatible."""
     at: dict[str, list[LinkEnd]] = defaultdict(list)
     for end in link_ends:
         for address in end.link.addresses:
@@ -345,7 +358,7 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for each URL in stages whose other end is in no role. The topology must have no errors."""
+    """Yield a sentence for each URL in a stage if no role has the other end. The topology must have no errors."""
     found = explicit_ends(topology)
     hosts: dict[tuple[Direction, str], set[str]] = defaultdict(set)
     for end in found:
@@ -374,7 +387,7 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 def _may_meet(one: str, other: str) -> bool:
-    """Return whether two hosts can be the same machine: the addresses are equal, or one is a name or means all addresses of a machine."""
+    """Return whether two hosts can be the same machine: the addresses are equal, or one is a name, or one means all addresses."""
     try:
         first, second = ip_address(one), ip_address(other)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Find the components and datasets that files can name: highway's own, and those in modules that the caller allows."""
+"""Find components and datasets by name: highway's own, and those in modules that the caller allows."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from highway.renamed import new_class
 
 PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # packages whose public classes files can name
 PLUGIN_GROUP = "highway.plugins"  # group of entry points whose modules files can name
-PATH = rf"^{SCHEME}|[/.*?{{]"  # regular expression that matches paths and URLs, but no names of datasets
-_IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # ``package.module:Name``, but no URL
+PATH = rf"^{SCHEME}|[/.*?{{]"  # regular expression that matches paths and URLs, but not the names of datasets
+_IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # ``package.module:Name``, but not URLs
 
 
 @dataclass(frozen=True)
 class NotImported:
-    """Placeholder for a component whose module was not imported, or that has a parameter with such a placeholder.
+    """Placeholder for a component whose module was not imported. A component with a placeholder among its parameters becomes one too.
 
     Args:
         name: The name of the component.
-        found: The components that were not imported: ``package.module:Name`` and location of each.
+        found: For each component that was not imported, ``package.module:Name`` and the location.
     """
 
     name: str
@@ -48,7 +48,7 @@ def built_in(package: str) -> dict[str, type]:
 
 
 def built_in_class(package: str, name: str) -> type | None:
-    """Return the component of :func:`built_in` with this name, or ``None``. Only the module of this component is imported."""
+    """Return highway's own component with this name, or ``None``. Only the module of this component is imported."""
     module = importlib.import_module(package)
     found = getattr(module, name) if name in module.__all__ else None
     return found if _is_component(found) else None
@@ -59,10 +59,10 @@ class Components:
     """Finds components by name.
 
     Args:
-        plugins: Modules whose classes and functions files can name as ``package.module:Class``. Submodules are included. The entry points
-            of installed packages in the group ``highway.plugins`` are always allowed.
-        look_only: Whether to import only the modules in ``plugins``, without installed plug-ins. Components of other modules are then
-            :class:`NotImported`. If False, a module that is not allowed raises an error."""
+        plugins: Allowed modules: files can name their classes and functions as ``package.module:Class``. Submodules are included.
+        look_only: ``False``: modules in the entry points ``highway.plugins`` of installed packages are also allowed, and a component in
+            any other module is an error. ``True``: only ``plugins`` are imported, and a component in any other module becomes
+            :class:`NotImported`."""
 
     plugins: Collection[str] = ()
     look_only: bool = False
@@ -99,7 +99,7 @@ class Components:
         raise location.error(f"unknown {'dataset' if hint is Dataset else 'component'} {name!r}{advice}")
 
     def describe(self, name: str, width: int = WIDTH) -> str:
-        """Return the signature and the docstring of a component, in lines of at most ``width`` characters. All parameters are explained.
+        """Return the signature and the docstring of a component, with all parameters, in lines of at most ``width`` characters.
 
         Raises:
             ConfigError: no component has this name.
@@ -125,7 +125,7 @@ class Components:
 
 
 def is_path(text: str) -> bool:
-    """Return whether a text for a dataset is a path or URL. Otherwise the text is the name of a component."""
+    """Return whether a text for a dataset is a path or URL. Any other text is the name of a component."""
     return re.search(PATH, text) is not None and not _IN_MODULE.fullmatch(text)
 
 
@@ -139,12 +139,12 @@ def described(name: str, found: Callable[..., Any], width: int = WIDTH) -> str:
 
 
 def _is_in(module: str, packages: Collection[str]) -> bool:
-    """Return whether a module is one of ``packages``, or a submodule."""
+    """Return whether a module is one of ``packages``, or a submodule of one of them."""
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def _installed() -> list[str]:
-    import importlib.metadata  # imported here, because this import takes 15 ms, and few files name components of installed packages
+    import importlib.metadata  # imported here, because the import takes 15 ms and is rarely needed
 
     return [entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)]
 
@@ -168,5 +168,5 @@ def _import(module: str, location: Location) -> types.ModuleType:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # otherwise Python's own code raised the error
+        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # "<": Python's own code raised the error
         raise location.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error

@@ -1,6 +1,6 @@
 """Read YAML texts as plain values, with the line of each value. The size of the input is limited, and no code is executed.
 
-Plain scalars follow the core schema of YAML 1.2, like JSON: ``yes`` and ``12:30`` are text, ``1e-3`` is a number, ``true`` is a boolean.
+Plain scalars follow the core schema of YAML 1.2: ``yes`` and ``12:30`` are text, ``1e-3`` is a number, ``true`` is a boolean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from highway.errors import ConfigError
 from highway.parameters.location import Key, Location
 
 MAX_BYTES = 1_000_000
-MAX_VALUES = 100_000  # maximum values after the expansion of aliases, because nine lines of aliases can expand to a billion values
+MAX_VALUES = 100_000  # maximum number of values after aliases are expanded; nine lines of aliases can expand to a billion values
 MAX_DEPTH = 50
 
 _TAG = "tag:yaml.org,2002:"
@@ -38,7 +38,7 @@ for _tag, _pattern, _first in (
 
 
 def read(path: str | Path) -> tuple[Any, Location]:
-    """Return the values in a YAML file, and the location of the root. From this location, errors get the line of each value.
+    """Return the values in a YAML file, and the location of the root. The location knows the line of each value, for errors.
 
     Raises:
         ConfigError: the file does not exist, or is not YAML within the limits.
@@ -61,7 +61,7 @@ def read(path: str | Path) -> tuple[Any, Location]:
 
 
 def read_all(paths: Sequence[str | Path]) -> tuple[Any, Location]:
-    """Return the values of several files, merged by key, and the location of the root. The root has the name of the last file.
+    """Return the values of several files, merged by key, and the location of the root. Later files take precedence.
 
     Raises:
         ConfigError: as for :func:`read`.
@@ -76,7 +76,7 @@ def read_all(paths: Sequence[str | Path]) -> tuple[Any, Location]:
 
 
 def parse(text: str, name: str) -> tuple[Any, Location]:
-    """Return the values in a YAML text, and the location of the root. ``name`` is the name of the text in errors.
+    """Return the values in a YAML text, and the location of the root. Error messages call the text ``name``.
 
     Raises:
         ConfigError: as for :func:`read`.
@@ -105,14 +105,14 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar(_TAG + "str", text, style)
 
 
-_BREAKS = set("\r\x85\u2028\u2029")  # further line breaks of YAML 1.1 and PyYAML
+_BREAKS = set("\r\x85\u2028\u2029")  # line breaks in YAML 1.1 and PyYAML, in addition to "\n"
 _Dumper.add_representer(str, _Dumper.text)
 _NUMBER = re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+)$")
 _Dumper.add_implicit_resolver(_TAG + "float", _NUMBER, list("-+.0123456789"))  # so that texts get quotes if they are numbers in YAML 1.2
 
 
 def write(documents: Sequence[Any]) -> str:
-    """Return plain values as YAML text with the same meaning in YAML 1.1 and 1.2. Each value is a document of the stream."""
+    """Return plain values as YAML text that means the same in YAML 1.1 and 1.2. Each value in ``documents`` becomes one document."""
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=140, allow_unicode=True)
 
 
@@ -199,7 +199,7 @@ class _Reader:
 
 
 def _merge(first: Any, later: Any, path: tuple[Key, ...], marks: dict[tuple[Key, ...], str]) -> Any:
-    """Return ``later``. If both are mappings, add the keys that only ``first`` has. Remove the marks of replaced values."""
+    """Return ``later``. If both values are mappings, merge them: keys of ``later`` take precedence. Remove the marks of replaced values."""
     if isinstance(first, dict) and isinstance(later, dict):
         return {**first, **{key: _merge(first[key], part, (*path, key), marks) if key in first else part for key, part in later.items()}}
     for replaced in [mark for mark in marks if mark[: len(path)] == path]:

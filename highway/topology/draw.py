@@ -1,4 +1,4 @@
-"""Draw a layout as SVG or PNG. Graphviz is not used, because pip cannot install the program."""
+"""Draw a layout as SVG or PNG. This module does not use Graphviz, because pip cannot install it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from highway.safe_text import for_markup
 from highway.topology.layout import TITLE, Picture, Point, bezier, font
 
 PAPER = "#ffffff"
-ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's anchor of a text -> Pillow's anchor
-LARGEST = 100_000_000  # maximum pixels; each pixel has three bytes
+ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # maps SVG's anchor of a text to Pillow's anchor
+LARGEST = 100_000_000  # maximum number of pixels; each pixel has three bytes
 SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; for smooth edges, it is drawn SMOOTH times larger and then reduced
 
 

@@ -14,13 +14,13 @@ from highway.topology.plan import names
 
 @dataclass(frozen=True)
 class Node:
-    """A role of the file, or an address that no role of the file has.
+    """A role of the file, or an address outside the file.
 
     Args:
         name: The role's name, or the address.
-        where: The hosts, in words; empty if the file names no hosts.
+        where: A text with the hosts; empty if the file names no hosts.
         outside: Whether other software starts the node, not ``highway run``.
-        levels: For each stage, the busy fraction, and the level of the queue after the stage. Empty if not measured.
+        levels: For each stage, two texts: the busy fraction, and the level of the queue after the stage. Empty if not measured.
         figures: Lines with measured numbers.
         alarms: Lines with problems.
     """
@@ -54,7 +54,7 @@ class Edge:
     Args:
         source, target: The names of the nodes that send and receive.
         name: The link's name; empty for a URL.
-        about: Kind, transport and port in words.
+        about: A text with kind, transport and port.
         publish: Whether every receiver gets every item.
         binds_target: Whether the receiving end opens the port, not the sending end.
         figures: Lines with measured numbers.
@@ -72,7 +72,7 @@ class Edge:
 
     @property
     def link(self) -> str:
-        """The name of the link in statistics: the name in the file, or the address."""
+        """The name of the link in statistics: the name in the file, or the address in the URL."""
         return self.name or self.about.partition(" ")[2]
 
     @property
@@ -91,7 +91,7 @@ class Graph:
 
 
 def graph(topology: Topology) -> Graph:
-    """Return the graph of a topology without errors."""
+    """Return the graph of a topology. The topology must have no errors."""
     roles = topology.roles.values()
     nodes = []
     for role in roles:
@@ -115,7 +115,7 @@ def _named(topology: Topology) -> Iterator[Edge]:
 
 
 def _matched(found: list[LinkEnd]) -> Iterator[Edge]:
-    """Yield the edges of URLs in stages: equal addresses connect two roles; other addresses lead outside the file."""
+    """Yield the edges of URLs in stages. Two roles with the same address are connected. Any other address is outside the file."""
     for end in found:
         for address in end.link.addresses:
             others = [other for other in found if other.direction != end.direction and address in other.link.addresses]
@@ -139,7 +139,7 @@ def mermaid(graph: Graph) -> str:
     for edge in graph.edges:
         arrow = "-.->" if edge.publish else "-->"
         binder = edge.target if edge.binds_target else edge.source
-        text = "<br>".join(map(_plain, [*edge.lines, f"{binder} binds"]))  # instead of a dot, which such an arrow cannot have
+        text = "<br>".join(map(_plain, [*edge.lines, f"{binder} binds"]))  # Mermaid has no arrows with a dot at the binding end
         lines.append(f'  n{numbers[edge.source]} {arrow}|"{text}"| n{numbers[edge.target]}')
     return "\n".join(lines) + "\n"
 

@@ -21,7 +21,7 @@ QUEUE = 45.0  # width of a queue's level in pixels
 
 @dataclass
 class Shape:
-    """A shape to draw: a box, a curve, a dot or a text."""
+    """A shape to draw: a box, a curve, an arrow, a dot or a text."""
 
     points: list[Point]
     color: str
@@ -30,7 +30,7 @@ class Shape:
     size: int = SMALL
     fill: str = ""
     dashed: bool = False
-    anchor: str = "start"  # the part of a text that is at the point: start, middle or end
+    anchor: str = "start"  # which part of a text is at the point: start, middle or end
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Area:
 
 
 def layout(graph: Graph) -> Picture:
-    """Return all shapes with their positions. Senders are to the left of receivers, and lines pass around the boxes in between."""
+    """Return all shapes with their positions. Senders are to the left of receivers. Lines pass around the boxes between their ends."""
     columns = _columns(graph)
     depth = {node.name: number for number, column in enumerate(columns) for node in column}
     labels = max([text_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
@@ -109,7 +109,7 @@ def layout(graph: Graph) -> Picture:
 
 
 def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
-    """Break sentences into lines of at most ``width`` pixels. A longer word has its own line."""
+    """Break sentences into lines of at most ``width`` pixels. A word that is longer than this gets its own line."""
     lines: list[str] = []
     for sentence in sentences:
         lines.append("")
@@ -123,7 +123,7 @@ def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
 
 
 def _columns(graph: Graph) -> list[list[Node]]:
-    """Return the columns of nodes. The column of a node is the length of its longest path from a source. Cycles are cut."""
+    """Return the nodes of each column. The column of a node is the length of the longest path from a source to it. Cycles are cut."""
     depth = {node.name: 0 for node in graph.nodes}
     for _ in range(len(graph.nodes)):
         is_settled = True
@@ -173,7 +173,7 @@ def _box(node: Node, area: Area) -> list[Shape]:
 
 
 def _ends(routes: Sequence[Sequence[str]], areas: Mapping[str, Area]) -> list[tuple[Point, Point]]:
-    """Return the start and end points of each edge. The edges at one side of a box are sorted to avoid crossings."""
+    """Return the start point and the end point of each edge. The edges at one side of a box are sorted to avoid crossings."""
     out, into = ({name: list[tuple[float, int]]() for name in areas} for _ in range(2))
     for number, route in enumerate(routes):
         out[route[0]].append((areas[route[1]].middle, number))
@@ -190,7 +190,7 @@ def _ends(routes: Sequence[Sequence[str]], areas: Mapping[str, Area]) -> list[tu
 
 
 def _curves(start: Point, end: Point, passed: Sequence[Area]) -> list[list[Point]]:
-    """Return the curves of an edge around the boxes between the ends."""
+    """Return the curves of an edge. The edge passes through the areas in ``passed``."""
     points = [start, *(point for area in passed for point in ((area.left, area.middle), (area.left + area.width, area.middle))), end]
     bends = [max(40.0, abs(second[0] - first[0]) / 2) for first, second in pairwise(points)]
     return [[a, (a[0] + bend, a[1]), (b[0] - bend, b[1]), b] for (a, b), bend in zip(pairwise(points), bends)]
@@ -205,7 +205,7 @@ def _arrow(edge: Edge, curves: Sequence[list[Point]]) -> list[Shape]:
 
 
 def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """Return the texts of an edge: the name above the line, the other texts below. The texts overlap neither the line nor ``taken``."""
+    """Return the texts of an edge: the name above the line, all other texts below. The texts avoid the line and the areas in ``taken``."""
     below = [(text, color) for text, color in ((edge.about, FAINT), *((text, INK) for text in edge.figures)) if text]
     below += [(text, ALARM) for text in edge.alarms]
     points = [bezier(curve, step / 60) for step in range(61)]
@@ -221,7 +221,7 @@ def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]])
 
 
 def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """Move texts up or down in steps until they overlap nothing. If there is no such place nearby, do not move them."""
+    """Move texts up or down in steps until they overlap no area in ``taken``. If no nearby place is free, do not move the texts."""
     for number in range(30):
         moved = [replace(text, points=[(x, y + number * step) for x, y in text.points]) for text in texts]
         if not any(_overlap(extent, other) for extent in map(_extent, moved) for other in taken):
@@ -230,7 +230,7 @@ def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) ->
 
 
 def _extent(text: Shape) -> list[Point]:
-    """Return the corners of the area of a text at the middle of an edge."""
+    """Return two opposite corners of the area that a centred text covers."""
     (x, base), half = text.points[0], text_width(text.text, SMALL) / 2
     return [(x - half, base - SMALL), (x + half, base + 4)]
 

@@ -1,4 +1,4 @@
-"""Limits of the links of a topology: their memory, and descriptions of possible losses."""
+"""The memory that the links of a topology can use, and the messages that they can lose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from highway.wire.codec import named
 
 
 def memory(plan: Plan, host: str) -> dict[str, float]:
-    """Return the maximum megabytes of the buffers of each link on a host."""
+    """Return the maximum megabytes of each link's buffers on a host."""
     buffers = {link: plan.count(link, "from", host) for link in plan.links}
     for link, spec in plan.links.items():
         if not spec.over.is_senders_budget:  # each end has a buffer for each connection
@@ -17,7 +17,7 @@ def memory(plan: Plan, host: str) -> dict[str, float]:
 
 
 def loss(plan: Plan, link: str) -> list[str]:
-    """Return a link's possible losses, one sentence for each event."""
+    """Return sentences about the messages that a link can lose: one sentence for each event, such as a killed sender."""
     spec = plan.links[link]
     senders, receivers = " or ".join(names(spec, "from")), " or ".join(names(spec, "to"))
     waiting = f"up to {spec.budget_mb:g} MB" + ("" if spec.over.is_senders_budget else " at each end of a connection")

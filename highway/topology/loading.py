@@ -21,10 +21,10 @@ from highway.topology.variables import Variables
 
 
 def file_tree() -> str:
-    """Return a text that is equal in two processes if each path names the same file in both. Empty if the file tree is unknown.
+    """Return a text that identifies the file tree of this process; empty if the file tree is unknown.
 
-    The text depends on the machine's name and boot ID (a new ID after each start), and on the mount namespace and root folder of the
-    process.
+    If two processes have equal texts, the same path means the same file in both processes. The text depends on the machine's name and boot
+    ID (which changes at each boot), and on the mount namespace and the root folder of the process.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -35,8 +35,8 @@ def file_tree() -> str:
     return hashlib.blake2s(parts.encode(), digest_size=8).hexdigest()
 
 
-LONGEST_PATH = 180  # an identity has at most so many bytes from the end of the path, because a link's end sends at most 255 bytes
-MOST = 20  # maximum errors of a file in a message, because the first errors often cause the later errors
+LONGEST_PATH = 180  # maximum bytes of the path in an identity, because an end of a link announces at most 255 bytes
+MOST = 20  # maximum number of errors in a message, because the first errors often cause the later errors
 
 
 def load_checked(
@@ -78,8 +78,8 @@ def load(
     """Read a topology from one or more YAML files.
 
     Args:
-        path: The YAML file, or several files. Several files are merged by key: a later value replaces an earlier value, but two mappings
-            are merged.
+        path: The YAML file, or several files. Several files are merged by key: if two files have the same key, two mappings are merged,
+            and any other value comes from the later file.
         variables: Names and values of variables. They replace values in the file's ``vars``.
         plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
         look_only: ``True``: import only the modules in ``plugins``, so that no other code of the file's author runs. Stages with components
@@ -124,10 +124,10 @@ def load(
 def _identity(file: Path) -> str:
     """Return a text that identifies a file, so that two processes can compare their files.
 
-    The text has four words: the digest of the file tree, the digest of the path, the digest of the folder's inode and the name, and the end
-    of the path. Two files count as different if the first words are equal, but the second words differ and the third words differ. So a
-    file still counts as the same if it is edited or replaced, or if its folder is moved, replaced, or mounted at two places. Files of
-    different trees cannot be compared.
+    The text has four words: (1) the digest of the file tree, (2) the digest of the path, (3) the digest of the folder's inode and the
+    file's name, (4) the end of the path. Two files count as different if their first words are equal, but both their second words and
+    their third words differ. Therefore, a file counts as the same file after it is edited or replaced, after its folder is moved or
+    replaced, and if its folder is mounted at two places. Files of different file trees cannot be compared.
 
     Returns:
         The text. Empty for a pipe, or if the file tree is unknown.
@@ -142,7 +142,7 @@ def _identity(file: Path) -> str:
 
 
 def _role(name: str, raw: Any, values: Variables, registry: Registry, location: Location) -> Role:
-    """Return a role. Variables are replaced, except in the stages and the environment, where they can differ between processes."""
+    """Return a role. Variables are replaced, except in ``stages`` and ``env``, because their values can differ between processes."""
     if isinstance(raw, list):
         return Role(name, raw, location)
     if not isinstance(raw, dict):

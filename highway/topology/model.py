@@ -18,15 +18,15 @@ from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
 LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra", "peers", "topology")
-"""Parameters that the component of a stage with ``link: NAME`` gets from the link."""
+"""The parameters that a link gives to the component of a stage with ``link: NAME``."""
 
 LinkParameters = Callable[[str, Direction], dict[str, Any]]  # (name of a link, direction) -> parameters of the component
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The content of a topology file. :func:`highway.topology.load` returns a topology. :meth:`stages` and :meth:`pipeline` build the
-    components of a role.
+    """The content of a topology file. :func:`highway.topology.load` returns a topology. Its methods :meth:`stages` and :meth:`pipeline`
+    build the components of a role.
 
     Args:
         path: The path of the file, or of the last file if several files were merged.
@@ -51,31 +51,31 @@ class Topology:
 
     @cached_property
     def looked_at(self) -> dict[str, Any]:
-        """Role -> its checked stages. Only :mod:`highway.topology.checking` uses this dict."""
+        """The checked stages of each role, by name. Only :mod:`highway.topology.checking` uses this dict."""
         return {}
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """Name -> role."""
+        """The roles by name."""
         return self.plan.roles
 
     def on_this_machine(self) -> Topology:
-        """Return this topology with all hosts on this machine."""
+        """Return this topology, but run all hosts on this machine."""
         return replace(self, plan=replace(self.plan, local=True))
 
     def at_rendezvous(self) -> Topology:
-        """Return this topology with names at a rendezvous instead of addresses, because the hosts are unknown before the roles start."""
+        """Return this topology with names at a rendezvous instead of addresses. The hosts are then known only after the roles start."""
         return replace(self, plan=replace(self.plan, named=True))
 
     def joined(self, on: str, isolated: bool = False) -> Topology:
-        """Return this topology with links that use names at a rendezvous. Make this process use this rendezvous.
+        """Return this topology with names at a rendezvous instead of addresses, and make this process use the rendezvous.
 
         Args:
-            on: As for ``Pipeline.from_yaml``. Empty: return the topology unchanged.
-            isolated: Whether a separate process will open the links.
+            on: The rendezvous, as for ``Pipeline.from_yaml``. Empty: return the topology unchanged.
+            isolated: Whether the pipeline is isolated. An isolated pipeline cannot use a rendezvous.
 
         Raises:
-            ConfigError: the topology's links cannot use this rendezvous.
+            ConfigError: the pipeline or the links cannot use this rendezvous.
         """
         if not on:
             return self
@@ -87,7 +87,7 @@ class Topology:
         return self.at_rendezvous()
 
     def anywhere(self) -> Topology:
-        """Return this topology for an engine that chooses hosts: without the hosts of the file, and with names for links."""
+        """Return this topology for an engine that chooses the hosts: without hosts, and with names at a rendezvous for links."""
         roles = {name: replace(role, hosts=()) for name, role in self.roles.items()}
         return replace(self, plan=replace(self.plan, roles=roles)).at_rendezvous()
 
@@ -126,7 +126,7 @@ class Topology:
         return processes
 
     def stages(self, name: str, replica: int = 0) -> list[Stage]:
-        """Build and return the stages of a role. ``replica`` is the number of the process, from 0: the value of ``${replica}``.
+        """Build and return the stages of a role. ``replica`` is the number of the process, from 0. It replaces ``${replica}``.
 
         Raises:
             ConfigError: the role does not exist, or a stage cannot be built. The message names the stage.
@@ -146,7 +146,7 @@ class Topology:
         Args:
             name: The role.
             replica: The number of the process, from 0.
-            is_known: Whether the file declares this process: as a process of highway, or as an external program.
+            is_known: Whether the launcher of the file starts this process, or the file declares its role as ``external``.
 
         Raises:
             ConfigError: the role does not exist, or its variables or links have errors. The message names the place.
@@ -177,7 +177,7 @@ class Topology:
 
         If a stage cannot be built, yield the error instead of the stage.
 
-        ``linked`` returns the parameters for ``{link: NAME}``. It is called once for each link.
+        ``linked`` returns the parameters for ``{link: NAME}``. It is called once for each such reference.
         """
         variables = self.variables.of_process(role.name, replica, self.environment(role.name, replica))
         for index in range(len(role.stages)) if only is None else only:

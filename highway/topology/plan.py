@@ -23,9 +23,9 @@ from highway.wire.url import SCHEMES, Direction, url_of
 Side = Literal["from", "to"]
 
 SIDES: Mapping[Direction, Side] = {"send": "from", "receive": "to"}
-COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # components that accept ``link: NAME`` instead of a URL
+COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # these components accept ``link: NAME`` instead of a URL
 LONGEST_NAME = 60  # maximum characters of the name of a link's socket
-SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender, receiver
+SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # by kind: sender, receiver
 
 
 class Process(NamedTuple):
@@ -44,7 +44,7 @@ class Role:
         stages: The stages as written in the file, before variables are replaced.
         location: The location of the stages in the file.
         replicas: The number of processes. With ``autoscale``, the initial number.
-        hosts: The hosts of the processes, in turn; empty if the file names no hosts.
+        hosts: The hosts, which the processes use in turn; empty if the file names no hosts.
         env: Environment variables of the processes as written in the file, before variables are replaced.
         external: Whether another program starts the role.
         restart: When highway restarts a process of the role.
@@ -74,7 +74,7 @@ class Role:
 
     @property
     def least(self) -> int:
-        """The minimum number of processes. These processes have the lowest numbers."""
+        """The minimum number of processes."""
         return self.autoscale.min if self.autoscale else self.replicas
 
     @cached_property
@@ -83,7 +83,7 @@ class Role:
         return [Process(self.name, replica, self.host(replica)) for replica in range(self.most)]
 
     def on_host(self, host: str, before: int | None = None) -> int:
-        """Return the number of possible processes on a host (``""``: no host). With ``before``, count only lower replica numbers."""
+        """Return the maximum number of processes on a host (``""``: no host). With ``before``, count only replicas below this number."""
         hosts = self.hosts or ("",)
         rounds, rest = divmod(self.most if before is None else before, len(hosts))
         return rounds * hosts.count(host) + hosts[:rest].count(host)
@@ -99,13 +99,13 @@ class Plan:
     """The roles, hosts and links of a topology, each by name.
 
     Args:
-        name: Prefix of the names of ipc and shm links.
+        name: Name of the topology. The socket names of ipc and shm links begin with it.
         location: The location of the file's root.
         metrics: The HTTP address at which each run reports its state, if any.
         local: Whether all hosts are this machine. Each host then has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
         named: Whether links over tcp have names at a rendezvous instead of addresses.
-        identity: Text by which the ends of links identify the file, or the first file if several files were merged.
+        identity: Text that identifies the file (of several merged files, the first file). The two ends of a link compare it.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Plan:
         return sum(role.replicas if host is None else role.on_host(host) for role in roles)
 
     def expected(self, link: str, side: Side) -> int:
-        """Return for how many processes on one side of a link the other side waits. With ``autoscale``, this is the minimum number."""
+        """Return the number of processes on one side of a link that the other side waits for. With ``autoscale``, it is the minimum."""
         return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:
@@ -145,9 +145,9 @@ class Plan:
         return self.hosts[host].address
 
     def link_address(self, link: str, process: Process, listen: bool = False) -> str:
-        """Return the port, path or name that a process at the binding side of a link opens.
+        """Return the address, path or name at which a process at the binding side of a link can be reached.
 
-        With ``listen``, return the address that the process binds, which can differ from the address for other hosts.
+        With ``listen``, return the address that the process binds. It can differ from the address at which other hosts reach the process.
         """
         spec = self.links[link]
         if self.over(link).is_named:
@@ -158,7 +158,7 @@ class Plan:
         return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}", self._digest(f"{link}-{number}"))
 
     def over(self, link: str) -> Transport:
-        """Return the transport of a link. It is ``named`` instead of tcp if the plan is ``named``."""
+        """Return the transport of a link. If the plan is ``named``, the transport ``named`` replaces tcp."""
         transport = self.links[link].over
         return TRANSPORTS["named"] if self.named and transport.has_port else transport
 
@@ -175,16 +175,16 @@ class Plan:
         return [self.link_address(link, process) for link, process in ends if process in processes]
 
     def port(self, link: str, process: Process, key: Literal["port", "tap"] = "port") -> int:
-        """Return the port that a process opens for a link or a tap. Processes on one host use consecutive ports of the range."""
+        """Return the port that a process opens for a link or its tap. Processes on one host use consecutive ports of the range."""
         spec = self.links[link]
         return port_range(getattr(spec, key))[0] + self._place(link, spec.bind if key == "port" else "from", process)[1]
 
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the address of the tap of a process that sends on a link.
 
-        Without a port in the file, or if the plan is ``named``, the address is a name on the machine of the process. On Linux, the name is
-        in the abstract namespace, so that no file remains. The name depends on the path of the file, so that each topology has different
-        names. ``listen`` is as for :meth:`link_address`.
+        If the file has no port for the tap, or the plan is ``named``, the address is an ipc name on the machine of the process. On Linux,
+        the name is in the abstract namespace, so that no file remains. The name depends on the path of the topology file, so that two
+        topologies never share a name. ``listen`` is as for :meth:`link_address`.
         """
         if self.links[link].tap is not None and not self.named:
             return f"tcp://{self._listens(process, self.port(link, process, 'tap'), listen)}"
@@ -197,7 +197,7 @@ class Plan:
         return hashlib.blake2s(f"{self.path}\0{name}".encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
-        """Return how many processes come before ``process`` on this side of a link, and how many of them are on the same host."""
+        """Return how many processes come before ``process`` on this side of a link, and how many of these are on its host."""
         before = on_host = 0
         for name in names(self.links[link], side):
             role = self.roles[name]
@@ -215,7 +215,7 @@ class Plan:
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
         """Return the URLs of one end of a link, without options.
 
-        ``most`` limits the number of URLs, for callers that need only the form of the URLs.
+        ``most`` limits the number of URLs. It is for callers that only check the form of the URLs.
 
         Raises:
             ConfigError: the link does not exist, or the role is not at this end of the link.
@@ -236,14 +236,14 @@ class Plan:
     def link_parameters(
         self, link: str, role: str, replica: int, direction: Direction, most: int | None = None, is_known: bool = True
     ) -> dict[str, Any]:
-        """Return the parameters that ``{link: NAME}`` stands for at one end of a link: the URLs and the settings of the link.
+        """Return the parameters that replace ``{link: NAME}`` at one end of a link: the URLs and the settings of the link.
 
         Arguments and errors are as for :meth:`urls`. With ``is_known=False``, an end that connects accepts any program at the other end.
         """
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"
         found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb, "peers": peers}
-        # A script that joins a run at a rendezvous might have a copy of the file, so the identity of the file is not compared.
+        # A script that joins a run at a rendezvous might have a copy of the file. The identity of the file is then not compared.
         if self.identity and self.peers(link) == "highway" and (is_known or not self.named):
             found["topology"] = self.identity
         if direction == "receive":
@@ -260,12 +260,12 @@ def names(spec: LinkSpec, side: Side) -> list[str]:
 
 
 def host_and_port(address: str, port: int) -> str:
-    """Return ``address:port``, as in a URL."""
+    """Return ``address:port``, with an IPv6 address in brackets as in URLs."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def port_range(given: int | str | None) -> range:
-    """Return the ports of a port or range of the file; empty for ``None``."""
+    """Return the ports of a port number or of a range such as ``5555-5558``; empty for ``None``."""
     if given is None:
         return range(0)
     first, last = (given, given) if isinstance(given, int) else map(int, re.split("-", given))
@@ -273,11 +273,11 @@ def port_range(given: int | str | None) -> range:
 
 
 def _quoted(name: str) -> str:
-    """Quote a name so that it can be a part between dots in a URL's location."""
+    """Quote a name so that it can stand between two dots of a URL's location."""
     return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
 def _socket_name(text: str, digest: str) -> str:
-    """Return a readable text and a digest as a unique name that fits into a socket's path (at most 107 bytes) and a URL."""
+    """Return a name from a readable text and a digest. The name is unique, and fits into a URL and a socket's path (at most 107 bytes)."""
     name = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
     return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"

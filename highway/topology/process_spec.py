@@ -1,6 +1,6 @@
-"""The specification of one process of a role: a role from the topology file, with variables replaced by values and links by URLs.
+"""The specification of one process: a role of the topology file, in which values replace variables, and URLs replace links.
 
-A launcher reads and checks the file once, and sends each process its specification as JSON, even to other machines.
+A launcher reads and checks the file once. It sends each process the specification as JSON, also to other machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from highway.topology.registry import Registry
 
 
 class RoleKey(NamedTuple):
-    """Identifies the processes of a role on a machine: absolute path of the file, name of the role, and maximum number of processes."""
+    """Identifies the processes of a role on a machine.
+
+    Args:
+        path: Absolute path of the file.
+        role: Name of the role.
+        replicas: Maximum number of processes.
+    """
 
     path: str
     role: str
@@ -33,9 +39,10 @@ class ProcessSpec:
     Args:
         replica: The number of the process, from 0.
         host: The host in the file, or ``""`` if the file names no host.
-        address: Address under which other hosts reach this host.
-        stages: The stages, as plain values. ``location`` is their location in the file.
-        env: The environment variables.
+        address: Address at which other hosts reach the host of the process.
+        stages: The stages, as plain values.
+        location: The location of the stages in the file.
+        env: The environment variables that the file sets.
     """
 
     key: RoleKey
@@ -60,8 +67,8 @@ class ProcessSpec:
 
         Args:
             registry: Builds the components.
-            host: The name of this machine in the passports of items that the pipeline creates. Default: the host in the file, or the
-                hostname of this machine.
+            host: The name of this machine in the passports of the pipeline's items. Default: the host in the file, or the hostname of this
+                machine.
             isolated: Whether the pipeline runs in a separate process.
 
         Raises:
@@ -82,7 +89,7 @@ class ProcessSpec:
 
     @classmethod
     def from_json(cls, text: str) -> ProcessSpec:
-        """Create the specification from the result of :meth:`to_json`."""
+        """Return the specification from the result of :meth:`to_json`."""
         given = json.loads(text)
         path, marks = given["location"]
         location = Location(tuple(path), {tuple(at): mark for at, mark in marks})
@@ -90,7 +97,7 @@ class ProcessSpec:
 
 
 def _pack(value: Any) -> Any:
-    """Return a plain value for JSON. A mapping becomes ``{"": pairs}``, because the keys of a mapping need not be text."""
+    """Return a plain value for JSON. A mapping becomes ``{"": pairs}``, because its keys can be other values than text."""
     if isinstance(value, dict):
         return {"": [[key, _pack(part)] for key, part in value.items()]}
     return [_pack(part) for part in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
 """Build components from names and plain values. The signature and the type hints of the constructor are the schema.
 
-If a hint is a class of components (``TransformLike``, ``Dataset``), the value is a component in the form of a stage, such as ``{Name:
-parameter}``. If a hint is ``Callable``, the value is a callable component, or a function as ``package.module:name``.
+If a hint is a class of components (``TransformLike``, ``Dataset``), the value describes a component as in a list of stages, such as
+``{Name: parameter}``. If a hint is ``Callable``, the value describes a callable component, or names a function as ``package.module:name``.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from highway.topology.components import Components, NotImported, built_in_class,
 
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
-_NO_STAGES = {  # package -> error message if a component of this package is used as a stage
+_NO_STAGES = {  # by package: the error message if one of its components is used as a stage
     "highway.transforms": "transforms one image and is no stage of its own; write  Augmentations: [{}]",
     "highway.datasets": "is a dataset and no stage of its own; write  Reader: {{dataset: {{{}: ...}}}}",
 }
-_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's word for a type -> YAML's word
+_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # maps msgspec's word for a type to YAML's word
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Builds components from the plain values of a YAML file. ``components`` finds the components that files can name."""
+    """Builds components from the plain values of a YAML file. ``components`` finds the components by name."""
 
     components: Components = field(default_factory=Components)
     names_unions = False
 
     def build_stage(self, spec: Any, location: Location) -> Stage:
-        """Return the stage that ``spec`` describes: a component as for :meth:`build`. Further keys are settings of ``Stage``.
+        """Return the stage that ``spec`` describes: a component as for :meth:`build`, and settings of ``Stage`` as further keys.
 
         Raises:
             ConfigError: ``spec`` has an error. The message begins with the location.
@@ -112,7 +112,7 @@ class Registry:
             raise location.error(f"{found.__name__}: {type(error).__name__}: {error}") from error
 
     def _arguments(self, cls: type, given: Any, location: Location) -> dict[str, Any]:
-        """Return the given parameters by name, after a check against the signature of ``cls``."""
+        """Check the given parameters against the signature of ``cls``, and return them by name."""
         parameters = _parameters(cls, location)
         names = [name for name, parameter in parameters.items() if parameter.kind in NAMED]
         rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), "")

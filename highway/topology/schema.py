@@ -33,7 +33,7 @@ PLUGIN = r"^[\w.]+:\w+$"
 def schema() -> Schema:
     """Return the JSON schema (draft 2020-12) of topology files.
 
-    The schema accepts every file that ``highway check`` accepts. The schema also accepts some files with errors, because it does not check
+    The schema accepts every file that ``highway check`` accepts. It also accepts some files with errors, because a schema cannot check
     variables and links.
     """
     _, defs = msgspec.json.schema_components([FileSpec, RoleSpec], ref_template="#/$defs/{name}")
@@ -53,14 +53,14 @@ def schema() -> Schema:
 
 
 def _lifted(schema: Schema) -> Schema:
-    """Return a schema whose description is next to the alternatives instead of inside, so that editors show it."""
+    """Move the description of a schema from one of its alternatives to the schema itself, so that editors show the description."""
     parts = [dict(part) for part in schema.get("anyOf", [])]
     found = [part.pop("description") for part in parts if "description" in part]
     return {**schema, "anyOf": parts, "description": found[0]} if len(found) == 1 else schema
 
 
 def _become(schema: Schema, other: Schema) -> None:
-    """Replace the content of a schema, but keep the description."""
+    """Replace the content of a schema by ``other``, but keep the description."""
     description = schema["description"]
     schema.clear()
     schema.update(other, description=description)
@@ -124,7 +124,7 @@ def _within(schema: Schema, bounds: Range) -> Schema:
 
 
 def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
-    """Return the schema of a component: one of ``names`` or a name in a plug-in, and its settings."""
+    """Return the schema of a component: its name is one of ``names`` or a name in a plug-in. ``settings`` are further keys."""
     components = {name: {"$ref": f"#/$defs/{name}"} for name in names}
     form: Schema = {"type": "object", "properties": {**components, **(settings or {})}, "patternProperties": {PLUGIN: {}}}
     form |= {"additionalProperties": False, "minProperties": 1}
@@ -134,7 +134,7 @@ def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
 
 
 def _open(schema: Schema) -> Schema:
-    """Return a schema that also allows a variable instead of the value or a part of the value."""
+    """Return a schema that also accepts a variable in place of the value, or in place of a part of the value."""
     about: Schema = {key: schema[key] for key in ("description", "default") if key in schema}
     schema = {key: part for key, part in schema.items() if key not in about}
     if not schema or schema == {"type": "string"}:

@@ -138,7 +138,7 @@ class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class AutoscaleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Limits of the number of replicas of a role. An engine changes the number depending on how busy the replicas are."""
+    """Limits of the number of replicas of a role. An engine starts and drains replicas depending on how busy they are."""
 
     min: Annotated[Count, Meta(description="Minimum number of replicas.")]
     max: Annotated[Replicas, Meta(description="Maximum number of replicas.")]
@@ -201,9 +201,9 @@ class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def parse_metrics(text: str, default: MetricsSpec | None = None, option: str = "--metrics") -> MetricsSpec:
-    """Parse the value of ``--metrics [HOST:]PORT``, or of another option. PORT can be a range, or 0 for any free port.
+    """Parse the value of ``--metrics [HOST:]PORT``, or of the option ``option``. PORT can be a range, or 0 for any free port.
 
-    If the value has no HOST, the host is the address of ``default``, which comes from the file.
+    If the value has no HOST, the host is the address of ``default``, which is the setting in the file.
 
     Raises:
         ConfigError: the text is invalid.

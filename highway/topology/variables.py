@@ -11,7 +11,7 @@ from typing import Any
 from highway.parameters.location import Location, did_you_mean, show
 from highway.topology import document
 
-MAX_SIZE = 1_000_000  # maximum values and characters after replacement, because variables that repeat other variables grow exponentially
+MAX_SIZE = 1_000_000  # maximum values and characters after replacement; nested variables can grow exponentially
 
 RESERVED = {
     "env": "the environment, ${env:NAME}",
@@ -65,7 +65,7 @@ class Variables:
     def fill(self, value: Any, location: Location, within: tuple[str, ...] = ()) -> Any:
         """Return a copy of ``value`` in which every reference is replaced. ``value`` consists of dicts, lists and scalars.
 
-        ``within`` are the variables whose values contain ``value``, to detect a cycle.
+        ``within`` names the variables whose values contain ``value``. It serves to detect cycles.
 
         Raises:
             ConfigError: a variable is unknown, a variable refers to itself, or a reference is malformed.
@@ -119,6 +119,6 @@ class Variables:
 
 
 def _scalar(text: str) -> Any:
-    """Return the value of a default or environment variable that is a YAML scalar. Otherwise return the text."""
+    """Return the value of a default or an environment variable. If the text is not a YAML scalar, return the text."""
     value, _ = document.parse(text, "value") if re.fullmatch(r"[-+.\w~]*", text) else (text, None)
     return value

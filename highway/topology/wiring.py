@@ -14,10 +14,11 @@ from highway.wire.url import Direction
 
 @dataclass(frozen=True)
 class Wiring:
-    """The processes of a topology that one launch runs. The topology must have no errors. The stages are built once, on first use.
+    """The processes of a topology that one launcher runs. The topology must have no errors. The stages are built once, on first use.
 
     Args:
-        scales: Whether roles with ``autoscale`` can scale during the run. ``processes`` then contains all possible processes.
+        scales: Whether the number of processes of a role with ``autoscale`` can change during the run. ``processes`` then holds all
+            possible processes.
     """
 
     topology: Topology
@@ -42,7 +43,7 @@ class Wiring:
 
     @cached_property
     def ends(self) -> Sequence[LinkEnd]:
-        """The ends of links in the processes."""
+        """The ends of links in these processes."""
         return link_ends(self.topology, self.processes)
 
     @cached_property
@@ -52,7 +53,7 @@ class Wiring:
 
     @cached_property
     def feeders(self) -> Mapping[str, set[str]]:
-        """Role -> roles that send to this role, over a link of the file or because stages of both roles have the same URL."""
+        """For each role, the roles that send to it, over a link of the file or because stages of both roles have the same URL."""
         found: dict[str, set[str]] = {role: set() for role in self.roles}
         for spec in self.topology.plan.links.values():
             for role in self.roles & set(names(spec, "to")):
@@ -73,7 +74,7 @@ class Wiring:
 
     @cached_property
     def whole_links(self) -> set[str]:
-        """Names of the links whose ends are all in these processes. For a link that stages define by URLs, both sides must be here."""
+        """Names of the links whose ends are all in these processes. If stages define a link by URLs, these processes have both ends."""
         named = {link for link in self.topology.plan.links if self._has_all(link, "from") and self._has_all(link, "to")}
         return named | ({end.label for end in self._unnamed("send")} & {end.label for end in self._unnamed("receive")})
 

@@ -1,4 +1,4 @@
-"""The current content of the page, as plain values, computed from the statistics of the replicas."""
+"""Compute the current content of the page, as plain values, from the statistics of the replicas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Minute:
         self._last: dict[tuple[str, str], PipelineStats] = {}
 
     def add(self, view: View) -> View:
-        """Add a view, and return it with the statistics of the last minute instead of the last seconds."""
+        """Add a view. Return the view with the statistics of the last minute in place of the last seconds."""
         self._last = {}
         for one in view.samples:
             if one.state.stats:
@@ -38,7 +38,7 @@ class Minute:
         return self.over(view)
 
     def over(self, view: View) -> View:
-        """Return a view with the statistics of the last minute, as of the last added view."""
+        """Return a view with the statistics of the minute before the last added view."""
         samples = [replace(one, recent=self._last.get((one.machine, one.state.name), one.recent)) for one in view.samples]
         return replace(view, samples=samples)
 
@@ -49,7 +49,7 @@ def document(view: View, minute: View, graph: Graph | None = None) -> Values:
     Args:
         view: A view, with the rates of the last seconds.
         minute: The same view, with the statistics of the last minute.
-        graph: The roles and links of the file; by default the roles and links that are seen.
+        graph: The roles and links of the file. Default: the roles and links in ``view``.
     """
     graph = graph or seen_graph(view.samples)
     links = {link.link: link for link in traffic(view.samples)}
@@ -65,7 +65,7 @@ def document(view: View, minute: View, graph: Graph | None = None) -> Values:
 
 
 def seen_graph(samples: Sequence[Sample]) -> Graph:
-    """Return the graph of the roles and links that are seen."""
+    """Return the graph of the roles and links of the samples."""
     roles = {one.state.role: one.ends for one in samples}
     nodes = [Node(role, replicas=sum(one.state.role == role for one in samples)) for role in roles]
     edges = [
@@ -83,7 +83,7 @@ def seen_graph(samples: Sequence[Sample]) -> Graph:
 
 
 def points(shown: Values) -> Iterator[tuple[str, float]]:
-    """Yield the statistics of a document that the page draws as curves over the last hour, by name."""
+    """Yield the names and values of the statistics that the page draws as curves over the last hour."""
     if shown["wait"]["share"] is not None:
         yield "wait", shown["wait"]["share"]
     for role in shown["roles"]:
@@ -159,7 +159,7 @@ def _edge(edge: Edge, link: Traffic | None, view: View) -> Values:
 
 
 def _replica(one: Sample) -> list[Any]:
-    """Return a row of the table of a role's replicas; the page defines the columns."""
+    """Return the row of a replica in the table of its role. ``page`` defines the columns."""
     state, stats, recent = one.state, one.state.stats, one.recent if one.runs else None
     busiest = max(recent.stages, key=lambda stage: stage.share(stage.busy)) if recent else None
     return [

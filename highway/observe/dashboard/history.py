@@ -1,4 +1,4 @@
-"""Keep the last hour of many numbers, in bounded memory."""
+"""Keep the values of many statistics over the last hour, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from array import array
 from collections.abc import Mapping
 
 EVERY = 5.0  # seconds between two points
-LENGTH = 720  # points: an hour
-MOST = 2000  # maximum number of names; points of other names are dropped
+LENGTH = 720  # number of points in an hour
+MOST = 2000  # maximum number of statistics; further statistics are dropped
 
 
 class History:
-    """Keeps a point of each statistic every :data:`EVERY` seconds."""
+    """Keeps the points of each statistic. A point is added every :data:`EVERY` seconds."""
 
     def __init__(self) -> None:
         self._times = array("d", [math.nan] * LENGTH)
         self._figures: dict[str, array[float]] = {}
-        self._added: dict[str, int] = {}  # the last point of each statistic
+        self._added: dict[str, int] = {}  # the number of each statistic's last point
         self._count = 0
 
     @property
     def count(self) -> int:
-        """The number of points added."""
+        """The number of points that were added."""
         return self._count
 
     def add(self, time: float, values: Mapping[str, float]) -> None:
-        """Add a point, which replaces the oldest point if there are :data:`LENGTH` points."""
+        """Add a point. If there are :data:`LENGTH` points, it replaces the oldest point."""
         at = self._count % LENGTH
         self._times[at] = time
         for figure in self._figures.values():
@@ -43,7 +43,11 @@ class History:
         self._count += 1
 
     def to_bytes(self) -> bytes:
-        """Return the history: the length of a header, the header as JSON (names, times), and for each name 32-bit floats, oldest first."""
+        """Return the history as bytes.
+
+        The bytes are the length of a header, the header as JSON (names and times), and for each name its values, as 32-bit floats, oldest
+        first.
+        """
         first, length = self._count % LENGTH if self._count > LENGTH else 0, min(self._count, LENGTH)
         names, times = list(self._figures), _turned(self._times, first)[:length].tolist()
         header = json.dumps({"count": self._count, "names": names, "times": times}).encode()

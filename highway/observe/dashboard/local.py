@@ -1,4 +1,4 @@
-"""The page of pipelines of this process, and of runs that are polled over HTTP."""
+"""Serve the page for pipelines of this process, and for runs that are polled over HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ELSEWHERE = "Logs are on the page of the run itself: highway run --dashboard."
 
 
 def parse_address(text: str) -> MetricsSpec:
-    """Parse the address of ``--dashboard [[ADDRESS:]PORT]``: by default only on this machine, at any free port.
+    """Parse the value of ``--dashboard [[ADDRESS:]PORT]``. The default is any free port, reachable only from this machine.
 
     Raises:
         ConfigError: the text is invalid.
@@ -38,7 +38,7 @@ def site_of(topology: Topology, look: Callable[[], View] | None = None, check: S
 
     Args:
         topology: The topology.
-        look: Returns a view; with ``None``, the view of the page's own endpoint.
+        look: Returns a view. ``None``: the page shows the view of its own endpoint.
         check: The messages of ``highway check``.
         note: A note on what the page cannot show.
     """
@@ -48,17 +48,17 @@ def site_of(topology: Topology, look: Callable[[], View] | None = None, check: S
 
 
 class ServedPage:
-    """A page that is served until it is closed; a notebook shows its address as a link.
+    """A page that is served until :meth:`close` is called. A notebook shows the address of the page as a link.
 
     Attributes:
-        url: The address.
+        url: The address of the page.
     """
 
     def __init__(self, answers: Answers) -> None:
         self._answers, self.url = answers, answers.page
 
     def close(self) -> None:
-        """Stop serving it. Closing again does nothing."""
+        """Stop serving the page. Closing again does nothing."""
         self._answers.close()
 
     def __enter__(self) -> Self:
@@ -76,9 +76,9 @@ class ServedPage:
 
 
 def serve(pipelines: Mapping[str, Pipeline], address: str = "", title: str = "") -> ServedPage:
-    """Serve the page of pipelines of this process, by name, and print its address.
+    """Serve the page for pipelines of this process, and print the address of the page. The keys of ``pipelines`` are names to show.
 
-    The page is served until it is closed, or until all the pipelines are deleted.
+    The page is served until it is closed, or until all of the pipelines are deleted.
 
     Raises:
         ConfigError: the address is invalid, in use, or not an address of this machine.

@@ -1,4 +1,4 @@
-"""Take batches to show, from a link's tap or a pipeline of this process. A batch is drawn once for all viewers."""
+"""Take batches to show, from a link's tap or from a pipeline of this process. Each batch is drawn once, for all viewers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from highway.topology.plan import Plan
 from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
 
-EVERY = 2.0  # minimum seconds between two batches of one place
+EVERY = 2.0  # minimum seconds between two batches from one place
 PATIENCE = 3.0  # maximum seconds to wait for a batch
-ROWS = 16  # maximum number of images
-SIZE = 144  # pixels of an image's longer side
-MOST = 1 << 21  # maximum elements of a field that are read
+ROWS = 16  # maximum number of images to show
+SIZE = 144  # length of an image's longer side in pixels
+MOST = 1 << 21  # maximum number of a field's elements to read
 
 Take = Callable[[], tuple[Any, Passport, Mapping[str, str]]]
-"""Returns a batch, its passport, and the full shapes of truncated fields; or raises an error with the message to show instead."""
+"""A function that returns a batch, its passport, and the full shapes of truncated fields. The page shows errors that it raises."""
 
 
 class ShownBatch(NamedTuple):
-    """A batch on the page. ``picture`` has its images side by side, each :data:`SIZE` pixels wide and high."""
+    """A batch on the page. ``picture`` shows the images side by side, each in a square of :data:`SIZE` pixels."""
 
     number: int = 0
     time: float = 0.0
@@ -48,7 +48,7 @@ class ShownBatch(NamedTuple):
 
 
 class Looker:
-    """Takes batches from places, at most one batch every :data:`EVERY` seconds from each place, and only on request."""
+    """Takes batches from *places* (links or pipelines), on request, and at most one batch every :data:`EVERY` seconds from each place."""
 
     def __init__(self, places: Mapping[str, Take]) -> None:
         self._places = list(places.values())
@@ -57,7 +57,7 @@ class Looker:
         self._pool = ThreadPoolExecutor(1, "highway-look")
 
     def look(self, place: int) -> ShownBatch:
-        """Return the last batch of a place, and take another batch for the next request.
+        """Return the last batch from a place, and take a new batch for the next request.
 
         Raises:
             IndexError: the place does not exist.
@@ -72,7 +72,7 @@ class Looker:
         return self._seen[place]
 
     def close(self) -> None:
-        """End after the batch that is being taken."""
+        """Take no more batches. A batch that is being taken is finished."""
         self._pool.shutdown(cancel_futures=True)
 
     def _take(self, place: int) -> None:
@@ -85,14 +85,14 @@ class Looker:
             seen = before._replace(note="The stream has ended.")
         except HighwayError as error:
             seen = before._replace(note=str(error))
-        except Exception as error:  # the page must continue, whatever a batch holds
+        except Exception as error:  # the page must work, whatever a batch holds
             seen = before._replace(note=f"This batch cannot be shown: {type(error).__name__}: {error}")
         self._seen[place] = seen
         self._asked[place] = time.monotonic()
 
 
 def at_link(plan: Plan, link: str) -> Take:
-    """Return a function that takes a batch from the tap of a link, without affecting the run."""
+    """Return a function that takes a batch from the tap of a link. Reading a tap does not affect the run."""
 
     def take() -> tuple[Any, Passport, Mapping[str, str]]:
         with LinkReceiver(parse(viewer_urls(plan, link), "receive"), {}) as receiver:
@@ -103,7 +103,7 @@ def at_link(plan: Plan, link: str) -> Take:
 
 
 def at_pipeline(pipeline: Pipeline) -> Take:
-    """Return a function that takes a pipeline's next batch. It copies the first rows, because the consumer owns the batch."""
+    """Return a function that takes a pipeline's next batch. The function copies the first rows, because the consumer owns the batch."""
 
     def take() -> tuple[Any, Passport, Mapping[str, str]]:
         copied: SimpleQueue[tuple[Any, Passport, Mapping[str, str]]] = SimpleQueue()
@@ -142,7 +142,7 @@ def _seen(number: int, item: Any, passport: Passport, shapes: Mapping[str, str])
 
 
 def _tiles(item: Any, passport: Passport) -> Iterator[Tile]:
-    """Yield the images of a batch, or of a sample; none if it has none."""
+    """Yield the images of a batch or a sample. Without images, yield nothing."""
     for unbatched in (False, True):
         try:
             if unbatched and not _may_be_image(get(item, image_field(item)), passport):
@@ -152,18 +152,18 @@ def _tiles(item: Any, passport: Passport) -> Iterator[Tile]:
                     return
                 yield tile
             return
-        except (ValueError, TypeError, KeyError, OSError):  # no images, or unsupported ones
+        except (ValueError, TypeError, KeyError, OSError):  # no images, or unsupported images
             continue
 
 
 def _may_be_image(value: Any, passport: Passport) -> bool:
-    """Return whether a field that holds no batch of images may hold one image, and not a table of numbers."""
+    """Return whether a field that holds no batch of images can be one image. Otherwise, it is a table of numbers."""
     is_image = isinstance(value, bytes) or getattr(value, "ndim", 0) == 3 or getattr(value, "dtype", None) == np.uint8
     return is_image and len(passport.keys or ()) <= 1
 
 
 def _field(name: str, value: Any, shape: str) -> dict[str, Any]:
-    """Return a description of a field: dtype, shape and, for numbers, the minimum, maximum and mean of finite values, and the share of
+    """Return the description of a field: dtype and shape, and for numbers the minimum, maximum and mean of finite values and the share of
     NaN."""
     about: dict[str, Any] = {"name": name, "dtype": type(value).__name__, "shape": shape}
     if isinstance(value, (bytes, str)):

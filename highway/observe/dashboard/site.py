@@ -27,10 +27,10 @@ from highway.observe.poll import Poller, View
 from highway.observe.snapshot import Snapshot
 from highway.topology.graph import Graph
 
-FRESH = 1.0  # seconds after which the document is rebuilt, while it is requested
-ASKED = 5.0  # seconds after a request during which a viewer is assumed
-LINES = 200  # maximum log lines in a document
-LONGEST = 400  # characters of a line
+FRESH = 1.0  # while there are viewers, the document is rebuilt when it is older than this many seconds
+ASKED = 5.0  # after a request, viewers are assumed for this many seconds
+LINES = 200  # maximum number of log lines in a document
+LONGEST = 400  # maximum characters of a log line
 
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -71,11 +71,11 @@ class Site:
 
     Args:
         title: The name of the run.
-        look: Returns a view; called on the serving thread, at most once per second. With ``None``, the view of the endpoint.
+        look: Returns a view. The serving thread calls it at most once per second. ``None``: the page shows the view of its endpoint.
         looker: Takes the batches.
-        places: The links, or pipelines, of its places, by number.
-        graph: The roles and links of the file, if there is one.
-        check: The messages of ``highway check``, as lines.
+        places: The names of the links or pipelines from which ``looker`` takes batches, in the order of their numbers.
+        graph: The roles and links of the file; ``None`` without a file.
+        check: The lines that ``highway check`` prints.
         note: A note on what the page cannot show.
     """
 
@@ -104,12 +104,12 @@ class Site:
         self._failed = ""
 
     def open_at(self, listen: str, port: int, snapshot: Callable[[], Snapshot]) -> str:
-        """Note where the page is served, and return the address for users.
+        """Record where the page is served, and return the address for users.
 
-        An address for other machines contains a token, which is required.
+        If other machines can reach the page, the address contains a token. Requests without the token are refused.
 
         Args:
-            listen: The address that is bound.
+            listen: The address that the server is bound to.
             port: The port.
             snapshot: Returns the endpoint's snapshot.
         """
@@ -123,12 +123,12 @@ class Site:
         return f"http://{shown}:{port}/" + (f"?token={self.token}" if self.token else "")
 
     def line(self, name: str, text: str, is_error: bool = False) -> None:
-        """Keep a line that a process has printed; may be called from any thread."""
+        """Keep a line that a process has printed. Any thread can call this method."""
         self._count += 1
         self._lines.append((self._count, round(time.time(), 3), name, text[:LONGEST], is_error))
 
     def tick(self) -> None:
-        """Rebuild the document if this is due; called on the serving thread, several times per second."""
+        """Rebuild the document if this is due. The serving thread calls this method at least once per second."""
         now = time.monotonic()
         is_sample = now - self._sampled >= EVERY
         if not is_sample and not (now - self._asked < ASKED and now - self._built >= FRESH):
@@ -187,13 +187,13 @@ class Site:
             with contextlib.suppress(ValueError, IndexError, KeyError):
                 seen = self._looker.look(int(query["place"][0]))
                 if path == "/look.png":
-                    # With another number, the viewer has the labels and keys of another batch.
+                    # If the number differs, the viewer has the labels and keys of an earlier batch.
                     return "image/png", _Packed(seen.picture if query["n"] == [str(seen.number)] else b"", pack=False)
                 return "application/json", _Packed(json.dumps(seen._asdict() | {"picture": bool(seen.picture)}).encode())
         return "", _Packed(b"there is no such page")
 
     def refuses(self, environ: WSGIEnvironment) -> str:
-        """Return the status of a refused request; empty if the request is allowed."""
+        """Return the HTTP status for a request that is refused; empty if the request is allowed."""
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return "405 Method Not Allowed"
         if not self._knows(environ.get("HTTP_HOST", "")):
@@ -203,7 +203,7 @@ class Site:
         return ""
 
     def _knows(self, host: str) -> bool:
-        """Return whether a Host header names this machine: a foreign site whose name resolves here must not read the answers."""
+        """Return whether a Host header names this machine. A web site whose name resolves to this machine must not read the answers."""
         if not (found := _HOST.fullmatch(host.lower())):
             return False
         if is_loopback(name := found["v6"] or found["name"]):

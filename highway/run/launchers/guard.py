@@ -5,8 +5,8 @@ input for each event of a process group: ``+GROUP`` after the first process of t
 reaps this process.
 
 When standard input ends, the launcher has ended. The first process of each remaining group then has SECONDS to end by itself. After its
-end, or after SECONDS, the program kills the whole group. The program also kills descendants of the first process that are in other groups,
-except daemons, whose parent has already ended.
+end, or after SECONDS, the program kills the whole group. The program also kills the descendants of the first process that are in other
+groups. It does not kill daemons, whose parent has already ended.
 
 Finally, the program waits KEEP seconds. During this time, other processes can read the memory whose descriptors the program has inherited.
 """
@@ -25,7 +25,7 @@ LOOK = 0.1  # seconds between two checks of the processes
 
 def main(seconds: float, keep: float) -> None:
     """Track the groups until standard input ends. Then kill the remaining groups, and wait ``keep`` seconds."""
-    groups: dict[int, int | None] = {}  # group -> pidfd of the first process; None if the system has no pidfds
+    groups: dict[int, int | None] = {}  # by group: pidfd of the first process; None if the system has no pidfds
     for line in sys.stdin:
         group = int(line[1:])
         if line[0] == "+":
@@ -33,7 +33,7 @@ def main(seconds: float, keep: float) -> None:
         elif (descriptor := groups.pop(group)) is not None:
             os.close(descriptor)
     deadline, keep = time.monotonic() + seconds, keep if groups else 0.0
-    started: dict[int, dict[int, int]] = {group: {} for group in groups}  # group -> descendants, each with its pidfd
+    started: dict[int, dict[int, int]] = {group: {} for group in groups}  # by group: pidfds of descendants
     while groups:
         children = _children()
         for group, process in [*groups.items()]:
@@ -69,11 +69,11 @@ def _parent(process: int) -> int:
 
 
 def _note(process: int, descriptor: int, children: dict[int, list[int]], started: dict[int, int]) -> None:
-    """Add the descendants of a process to ``started``, with pidfds, which never refer to a later process with the same number."""
+    """Add the pidfds of a process's descendants to ``started``. A pidfd never refers to a later process with the same number."""
     parents = [(process, descriptor)]
     while parents:
         parent, descriptor = parents.pop()
-        if _has_ended(parent, descriptor):  # the children may be those of a later process with the same number
+        if _has_ended(parent, descriptor):  # the children can belong to a later process with the same number
             continue
         for child in children.get(parent, ()):
             if child not in started and (found := _descriptor(child)) is not None:

@@ -1,8 +1,8 @@
 """Kubernetes: render a topology as manifests for ``kubectl apply -k``. highway itself never contacts a cluster.
 
-Each process has its own pod. Pods find each other by the names that a headless service gives them, and by the ports of the topology file. A
-second topology file contains these names, and is merged over the user's file. Kubernetes restarts a pod even after a normal end, unless the
-pod belongs to a Job. Therefore the kind of object depends on the role:
+Each process has its own pod. Pods find each other by the names that a headless service gives them, and by the ports in the topology file.
+A second topology file contains these names. highway merges it over the user's file. Kubernetes restarts a pod even after a normal end,
+unless the pod belongs to a Job. Therefore, the kind of object depends on the role:
 
 - A role with ``autoscale`` is a Deployment with a HorizontalPodAutoscaler. A pod whose role has ended remains until the user deletes it.
 - A role with ``restart: always`` is a StatefulSet.
@@ -31,7 +31,7 @@ from highway.topology.plan import Plan, Role, names, port_range
 from highway.topology.spec import parse_metrics
 from highway.wire.address import is_loopback
 
-LONGEST = 50  # maximum characters of a name; Kubernetes appends up to 13 to get host names and label values of at most 63
+LONGEST = 50  # maximum characters of a name: Kubernetes appends up to 13, and allows 63 in host names and values of labels
 
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -112,11 +112,11 @@ def _cannot_scale(topology: Topology, role: Role) -> Iterator[ConfigError]:
 
 FILES = "/etc/highway"  # path of the topology files in pods
 USER = 1000  # user ID in the Dockerfile's image
-METRICS_PORT = 9400  # if a link uses this port, the next free port is taken
+METRICS_PORT = 9400  # if a link uses this port, metrics use the next free port
 
 Object = dict[str, Any]
 
-_FIELDS = {  # kind of object -> the field of a pod that has its number
+_FIELDS = {  # by kind of object: the field of a pod with the number of the pod
     "StatefulSet": "metadata.labels['apps.kubernetes.io/pod-index']",
     "Job": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
 }
@@ -181,20 +181,20 @@ class _App:
             raise ConfigError(f"--metrics {options.metrics}: Prometheus has to know the port of a pod; give one, such as {METRICS_PORT}")
 
     def config_map(self) -> Object:
-        """Return the topology files, by their names in pods."""
+        """Return the ConfigMap with the topology files, by their names in pods."""
         data = {**{key: Path(file).read_text("utf-8-sig") for key, file in self._files.items()}, f"{self.name}.yaml": self._addresses()}
         if (size := sum(len(text.encode()) for text in data.values())) > 1_000_000:
             raise ConfigError(f"the topology has {size:,} bytes, but a ConfigMap holds 1,000,000; move long values into files of the image")
         return {**self._head("v1", "ConfigMap", self.name), "data": data}
 
     def service(self) -> Object:
-        """Return the service that gives pods their names, even before the pods are ready, because pods wait for each other."""
+        """Return the service that gives pods their names. Pods have names before they are ready, because pods wait for each other."""
         ports = [{"name": "metrics", "port": self.metrics_port}]
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": self.labels, "ports": ports}
         return {**self._head("v1", "Service", self.name), "spec": spec}
 
     def network_policy(self) -> Object:
-        """Return the access rules: only pods of this topology can reach the ports of links; everyone can reach the read-only metrics."""
+        """Return the access rules: only pods of this topology can reach the ports of links; all pods can reach the read-only metrics."""
         own = {"from": [{"podSelector": {"matchLabels": self.labels}}], "ports": [{"port": port} for port in self.link_ports]}
         ingress = [own] if self.link_ports else []
         ingress.append({"from": [{"namespaceSelector": {}}], "ports": [{"port": self.metrics_port}]})
@@ -282,12 +282,12 @@ class _App:
 
     @cached_property
     def _files(self) -> Mapping[str, str]:
-        """File name in pods -> path of the user's topology file."""
+        """The paths of the user's topology files, by their names in pods."""
         files = [str(file) for file in self.options.files]
         return {f"{number}-{re.sub(r'[^A-Za-z0-9._-]', '_', Path(file).name)}": file for number, file in enumerate(files, 1)}
 
     def _addresses(self) -> str:
-        """Return the topology file that sets the pods' names as hosts."""
+        """Return the text of the topology file in which the hosts are the names of the pods."""
         hosts: Object = {}
         roles: Object = {}
         for role in self.roles:
@@ -299,7 +299,7 @@ class _App:
         return document.write([{"hosts": hosts, "roles": roles}])
 
     def _ports(self, role: Role) -> Sequence[int]:
-        """Return the ports that a pod of a role opens for links: the first port of each range, because each pod has its own address."""
+        """Return the ports that a pod of a role opens for links. Each pod has its own address, and uses the first port of each range."""
         links = self.plan.links.values()
         bound = [spec.port for spec in links if spec.over.has_port and role.name in names(spec, spec.bind)]
         return [port_range(port)[0] for port in [*bound, *(spec.tap for spec in links if role.name in names(spec, "from"))] if port]
@@ -315,7 +315,7 @@ class _App:
 
 
 def _retries(role: Role) -> Object:
-    """Return the settings of a job: the number of pods, and how often a failed pod is replaced. Evictions do not count as failures."""
+    """Return the settings of a Job: the number of pods, and how often a failed pod is replaced. An eviction does not count as a failure."""
     again = role.restart.when != "never"
     wrong = {"action": "FailJob", "onExitCodes": {"containerName": "highway", "operator": "In", "values": [2]}}
     evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -331,7 +331,7 @@ def _retries(role: Role) -> Object:
 
 
 def _resources(role: Role) -> Object:
-    """Return the resource requests and limits of a pod. From the limits, the process in the pod knows how many cores it has."""
+    """Return the resource requests and limits of a pod. The process in the pod gets the number of its cores from the limits."""
     needs = role.resources
     cores = math.ceil(1000 * (needs.cpus or 0))
     given = {"cpu": f"{cores}m" if cores % 1000 else str(cores // 1000), "memory": f"{math.ceil(needs.memory_mb or 0)}M"}

@@ -49,23 +49,23 @@ ENGINE = LiveEngine(
 CHUNK = 65536  # bytes to read at once: the capacity of a pipe
 LONGEST = 65536  # maximum bytes of a printed line that is shown as one line
 PROGRESS = 5.0  # seconds between two shown states of a progress bar
-ORPHANED = 8.0  # seconds that processes have to end after their launcher was killed
+ORPHANED = 8.0  # seconds for processes to end after their launcher was killed
 
 
 class LocalLauncher:
     """Starts processes on this machine: a :class:`highway.run.launcher.Launcher`.
 
     Args:
-        show: Called with each printed line. Arguments: name of the replica, text, and whether the text is from standard error.
-        orphaned: If this process is killed, seconds that the started processes have to end. After that, a guard program kills them and
-            their descendants.
-        keep: Seconds for which the guard program then keeps the counts of the first process, at ``counts_at``.
+        show: Called for each printed line. Arguments: name of the replica, text, and whether the text is from standard error.
+        orphaned: Seconds for the started processes to end if this process is killed. After these seconds, a guard program kills the
+            processes and their descendants.
+        keep: Seconds for which the guard program then keeps the counts of the first process readable, at ``counts_at``.
     """
 
     def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:
         self._show, self._orphaned, self._keep = show, orphaned, keep
         self.counts_at = ""
-        """Path of the first process's counts for :func:`highway.wire.tally.read_kept` on this machine, after this process was killed."""
+        """Path of the first process's counts. If this process was killed, :func:`highway.wire.tally.read_kept` reads the counts there."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
         self._processes: list[LocalProcess] = []
@@ -73,7 +73,7 @@ class LocalLauncher:
     def start(self, spec: LaunchSpec) -> LocalProcess:
         """Start a process in its own process group.
 
-        So only the launcher gets the terminal's Ctrl-C, and can stop the processes in order.
+        Therefore, only the launcher gets Ctrl-C from the terminal, and can stop the processes in order.
         """
         tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
         try:
@@ -117,7 +117,7 @@ class LocalLauncher:
         return bool(ready)
 
     def close(self) -> None:
-        """Kill all processes and all processes that they have started, and close all pipes."""
+        """Kill all processes of this launcher and all processes that these have started, and close all pipes."""
         for process in self._processes:
             process.reap()
         for key in list(self._selector.get_map().values()):
@@ -138,7 +138,7 @@ class LocalLauncher:
 class LocalProcess:
     """A process on this machine, in its own process group: a :class:`highway.run.launcher.Handle`."""
 
-    is_lost = False  # the launcher shares the memory of the counts, so the counts are always exact
+    is_lost = False  # launcher and process share the memory of the counts, so the counts are always exact
 
     def __init__(
         self,
@@ -158,11 +158,11 @@ class LocalProcess:
         return self.popen.returncode
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless the process was reaped and its PID can be reused. SIGKILL also kills the processes that it has started."""
+        """Send a signal, unless the process was reaped, because its PID can then be reused. SIGKILL also kills what it has started."""
         if self.popen.returncode is None and number != signal.SIGKILL:
             os.kill(self.popen.pid, number)  # Popen.send_signal() would reap a process that has just ended
         elif self.popen.returncode is None:
-            with contextlib.suppress(PermissionError):  # macOS's error for a group with only a dead process
+            with contextlib.suppress(PermissionError):  # macOS raises it for a group with only a dead process
                 os.killpg(self.popen.pid, signal.SIGKILL)
 
     def reports(self) -> Sequence[RoleReport]:
@@ -174,26 +174,26 @@ class LocalProcess:
         return [RoleReport.read(line) for line in self._reports.take()]
 
     def counts(self) -> Counts:
-        """Return the counts of messages that the process received and sent over links."""
+        """Return the numbers of messages that the process received and sent over links."""
         return self._tally.read()
 
     def reap(self) -> None:
         """Kill the process if it runs, and all processes that it has started."""
         self.signal(signal.SIGKILL)
         if self.popen.returncode is None:
-            self._tell_guard(f"-{self.popen.pid}")  # before another process can get the same PID
+            self._tell_guard(f"-{self.popen.pid}")  # before wait(), after which a new process can get this PID
             self.popen.wait()
         self._tally.close()
 
     def _has_ended(self) -> bool:
-        """Return whether the process has ended, without reaping it: the PID and process group of a reaped process can be reused."""
+        """Return whether the process has ended. Do not reap it, because the PID and process group of a reaped process can be reused."""
         if not hasattr(os, "waitid"):  # on macOS, Python has waitid() since version 3.13
             return self.popen.poll() is not None
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[bytes]:
-    """Start the guard program, which kills all started processes if this process is killed. A new session protects it from Ctrl-C."""
+    """Start the guard program, which kills all started processes if this process is killed. It gets no Ctrl-C, as it has a new session."""
     command = [sys.executable, "-I", "-S", guard.__file__, str(seconds), str(keep)]
     null = subprocess.DEVNULL
     with interrupt.Withheld():
@@ -208,8 +208,8 @@ class _Lines:
     Text before a carriage return is dropped, because a terminal would overwrite this text. The state of a progress bar is passed on every
     ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several lines.
 
-    ``whole_only`` is for JSON: complete lines are passed on unchanged, and an incomplete last line, which a killed writer has left, is
-    dropped.
+    ``whole_only`` is for JSON. Complete lines are then passed on unchanged. If a killed writer has left an incomplete last line, this line
+    is dropped.
     """
 
     def __init__(
@@ -273,15 +273,15 @@ class _Lines:
 
 
 def _last_state(line: bytes) -> bytes:
-    """Return the part of a line that a terminal shows: the text after the last carriage return that has text after it."""
+    """Return the part of a line that a terminal shows: the text after the last carriage return, apart from those at the end."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which a process imports the same highway as this process, from any current directory.
 
-    In this environment, each numerical library uses one thread, because the stages of a role have their own threads. The user's environment
-    overrides this setting. The role's environment, ``own``, overrides both.
+    In this environment, each numerical library uses one thread, because the stages of a role have their own threads. Variables of this
+    process override this setting. The variables in ``own``, which the file sets for the role, override both.
     """
     home = str(Path(highway.__file__).parents[1])
     paths = [] if home == sysconfig.get_path("purelib") else [home]

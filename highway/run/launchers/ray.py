@@ -1,6 +1,4 @@
-"""Start processes on a Ray cluster. Each process has an actor, which starts the process on the actor's node.
-
-The process itself does not use Ray.
+"""Start processes on a Ray cluster. Each process has an actor, which starts the process on its node. The process itself does not use Ray.
 
 Ray chooses the node of an actor by the ``resources`` of the role. The supervisor decides on restarts, as on every engine. Each start of a
 process has a new actor.
@@ -33,8 +31,8 @@ from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 from highway.wire.tally import Counts
 
 PATIENCE = 30.0  # seconds before a warning that a process has no node yet
-HOPELESS = 60.0  # seconds after which a process without a node is an error, if no other program can free resources
-AGAIN = 1.0  # seconds until an actor is queried again after its connection broke
+HOPELESS = 60.0  # a process without a node is an error after this many seconds, if no other program can free resources
+AGAIN = 1.0  # after the connection to an actor broke, seconds until the actor is queried again
 REACH = 5.0  # maximum seconds to wait for an answer of a cluster
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a SETTINGS frame of HTTP/2, which both sides send first
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
@@ -46,7 +44,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLaun
     """Return a launcher for the cluster that ``--cluster`` names.
 
     Raises:
-        ConfigError: Ray is not installed, the cluster is unreachable or has no nodes for the roles, or already has a run of this name.
+        ConfigError: Ray is not installed; the cluster is unreachable; it has no nodes for the roles; or it already has a run of this name.
     """
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")  # set before Ray is imported, because Ray would retry a refused token for 20 s
     ray = import_ray()
@@ -87,7 +85,7 @@ def _join(ray: Any, cluster: str) -> None:
 
 
 def _look(host: str, port: int) -> None:
-    """Raise OSError if no HTTP/2 server listens, as the head of a cluster does. Without this check, Ray would retry for minutes."""
+    """Raise OSError if no HTTP/2 server listens (the head of a cluster is one). Without this check, Ray would retry for minutes."""
     with socket.create_connection((host, port), REACH) as connection:
         if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
             connection.sendall(HELLO)
@@ -96,14 +94,14 @@ def _look(host: str, port: int) -> None:
 
 
 class Needs(NamedTuple):
-    """Resources that a process needs on a node. ``cpus=None`` needs one free core to get a node, but then holds no core."""
+    """Resources that a process needs on a node. With ``cpus=None``, it needs one free core to get a node, but then holds no core."""
 
     cpus: float | None
     gpus: float
     memory: float = 0.0  # bytes
 
     def of_node(self, placed: bool = False) -> dict[str, float]:
-        """Return the resources that must be free on a node, or that a ``placed`` process holds, by Ray's names."""
+        """Return the resources that must be free on a node, by Ray's names. If ``placed``, return the resources that the process holds."""
         return {"CPU": (0 if placed else 1) if self.cpus is None else self.cpus, "GPU": self.gpus, "memory": self.memory}
 
 
@@ -113,9 +111,9 @@ _UNITS = {"CPU": (1, "cores"), "GPU": (1, "GPUs"), "memory": (1e6, "MB of memory
 def no_room(
     nodes: Mapping[str, Mapping[str, float]], free: Mapping[str, float], running: Sequence[tuple[str, Needs]], waiting: Mapping[str, Needs]
 ) -> str:
-    """Return an error message if the waiting processes can get no node, otherwise an empty text.
+    """Return an error message if the waiting processes can never get a node, otherwise an empty text.
 
-    Processes can get no node if no node is large enough, or if only processes of the same run hold the resources.
+    They can never get a node if no node is large enough, or if only processes of this run hold the resources.
 
     Args:
         nodes: Resources of each node of the cluster, by address of the node and by Ray's names.
@@ -129,7 +127,7 @@ def no_room(
             if address in left:
                 left[address][name] = left[address].get(name, 0) - amount
     others = any(sum(node.get(name, 0) for node in left.values()) - free.get(name, 0) > 0.01 * unit for name, (unit, _) in _UNITS.items())
-    # If other programs use the cluster, they can end and free all their resources, so compare with the whole size of each node.
+    # If other programs use the cluster, they can end and free their resources. Then compare with the whole size of each node.
     room = nodes if others else left
     hopeless = {name: needs for name, needs in waiting.items() if not any(_fits(needs, node) for node in room.values())}
     if not hopeless or (not others and len(hopeless) < len(waiting)):
@@ -167,9 +165,9 @@ class RayProcess(RemoteProcess):
         super().__init__(name, show, lambda number: actor.signal.remote(number))
         self.name, self.actor, self.needs, self.is_told = name, actor, needs, False
         self.number = 0  # number of the last queried news
-        self.since: float | None = time.monotonic()  # time when the process began to wait for a node; None when it has a node
+        self.since: float | None = time.monotonic()  # when the process began to wait for a node; None: it has a node
         self.due = 0.0  # time of the next query after a broken connection, or time to give up
-        self.end: tuple[str, int] | None = None  # while the node is queried: why the process was lost, and its exit code
+        self.end: tuple[str, int] | None = None  # while the node is queried for counts: why the process was lost, and its exit code
         self._was_killed = False
 
     def hear(self, news: News) -> None:
@@ -177,7 +175,7 @@ class RayProcess(RemoteProcess):
         super().hear(news)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process. If the process has no node, or has already been sent SIGKILL, give it up as lost."""
+        """Send a signal to the process. If the process has no node, or was already sent SIGKILL, record it as lost."""
         if self.poll() is None and (not self.address or self._was_killed):
             import_ray().kill(self.actor)
             self.lose(*(self.end or ("it had not begun" if not self.address else f"{self.address} does not answer", -number)))
@@ -202,7 +200,7 @@ class RayLauncher:
         self._ray, self._topology, self._software, self._run, self._show = import_ray(), wiring.topology, software, run, show
         self._registry = start_registry(run)
         self._metrics = RayMetrics(wiring, run)
-        self._asked: dict[Any, RayProcess] = {}  # Ray's reference of a pending answer -> process
+        self._asked: dict[Any, RayProcess] = {}  # the process of each pending answer, by Ray's reference of the answer
         self._cut_off: list[RayProcess] = []
         self._starts, self._check_due = 0, 0.0
 
@@ -247,7 +245,7 @@ class RayLauncher:
                 del self._asked[answer]
                 process.lose(*process.end)
         if not self._asked:
-            time.sleep(seconds)  # no process runs, so no news can come
+            time.sleep(seconds)  # no actor was asked for news, so no news can come
             return False
         ready, _ = self._ray.wait([*self._asked], timeout=seconds)
         if ready:
@@ -265,7 +263,7 @@ class RayLauncher:
         return bool(ready)
 
     def _check_room(self) -> None:
-        """Check that the processes that wait for a node can get a node.
+        """Check that all processes that wait for a node can get one.
 
         Raises:
             ConfigError: no node of the cluster is large enough, or only this run uses the cluster and too few resources are free.
@@ -316,7 +314,7 @@ class RayLauncher:
             self._ray.kill(process.actor)
 
     def _ask_node(self, process: RayProcess) -> bool:
-        """Query the node of a process for the counts of the process, because the actor is dead. Return whether the node is alive."""
+        """Ask the node of a process whose actor is dead for the counts of the process. Return whether the node is alive."""
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == process.address]
         if not nodes:
             return False
@@ -331,5 +329,5 @@ def _why(error: Exception, address: str) -> tuple[str, int]:
     lines = [line for line in str(error).splitlines() if line.strip()]
     if getattr(error, "actor_init_failed", False):
         return lines[-1].removeprefix("RuntimeError: "), 1
-    why = lines[-1].partition(" Some common causes")[0]  # several sentences of possible causes are cut off
+    why = lines[-1].partition(" Some common causes")[0]  # drop Ray's sentences about possible causes
     return f"Ray has lost it{f' on {address}' if address else ''}: {why}", -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""The actor on a Ray cluster that starts a process on its node, and returns news of the process. The process itself does not use Ray."""
+"""The actor on a Ray cluster that runs a process on its node, and returns news of the process. The process itself does not use Ray."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK = 1.0  # maximum seconds that a call waits for news
 
 
 def last_counts(path: str) -> tuple[int, ...]:
-    """Return the counts of a process on this node after its actor was killed. Ray runs this function as a task."""
+    """Return the counts of a process on this node after the actor of the process was killed. Ray runs this function as a task."""
     return astuple(read_kept(path))
 
 
@@ -28,8 +28,8 @@ class RayAgent:
 
     Args:
         name: The name of the process's replica.
-        software: The software of the other processes of the same role.
-        spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
+        software: The software that the role's processes must have.
+        spec: The process to run: a :class:`~highway.run.launcher.LaunchSpec` as JSON.
         run: The name of the run.
         folder: The current directory of the process, unless Ray's job has its own working directory.
         environment: Environment variables for the process, from the launcher.
@@ -54,7 +54,7 @@ class RayAgent:
         return self._name
 
     def news(self, number: int) -> bytes:
-        """Return the news with this number. If a connection breaks, the caller asks for this number again, and gets the same news."""
+        """Return the news with this number. After a broken connection, the caller requests the number again, and gets the same news."""
         with self._lock:
             if number != self._told:
                 news = self._agent.news(LOOK)

@@ -1,4 +1,7 @@
-"""Export the metrics that ``--metrics`` serves to Ray's own metrics, with the prefix ``ray_`` and the name of the run as a label."""
+"""Export the metrics of a run to Ray's own metrics.
+
+The metrics are those of ``--metrics``, with the prefix ``ray_``, and with the name of the run as a label.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class RayMetrics:
                 point = family.name, tuple(sample.labels.items())
                 gone.discard(point)
                 self._pass_on(point, sample.value, family.type == "counter", family.documentation)
-        for point in gone:  # for example, the load of an ended replica, because Ray would keep the last value
+        for point in gone:  # such as the load of an ended replica; otherwise, Ray would keep the last value
             self._pass_on(point, 0.0, False, "")
 
     def _pass_on(self, point: Point, value: float, counts: bool, about: str) -> None:

@@ -18,7 +18,7 @@ Node = Mapping[str, Any]  # an element of ray.nodes()
 
 
 def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], None]) -> dict[str, str]:
-    """Return the installed software for each role, after a check that all nodes on which the role can run have the same software.
+    """Check that all nodes on which a role can run have the same software, and return this software for each role.
 
     Args:
         topology: The topology of the roles.
@@ -26,8 +26,8 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
         say: Called with a message if a node has not answered for ``PATIENCE`` seconds.
 
     Raises:
-        ConfigError: no node has the resources of a role; nodes of a role differ in software that determines pixels; a node has a different
-            version of highway; or a node reports no software.
+        ConfigError: no node has the resources of a role; nodes of a role differ in software that affects pixels; a node has another version
+            of highway than this process; or a node does not report its software.
     """
     nodes = [node for node in import_ray().nodes() if node["Alive"]]
     fitting = {name: _fitting(topology, topology.roles[name], nodes) for name in sorted(roles)}
@@ -63,7 +63,7 @@ def _fitting(topology: Topology, role: Role, nodes: Sequence[Node]) -> list[Node
 
 
 def matches(wanted: str, label: str | None) -> bool:
-    """Return whether a label matches ``wanted``, a label selector of Ray: ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``."""
+    """Return whether a label matches a label selector of Ray: ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``."""
     values = wanted.removeprefix("!")
     either = values[3:-1].split(",") if values.startswith("in(") and values.endswith(")") else [values]
     return (label in [value.strip() for value in either]) != wanted.startswith("!")
@@ -110,7 +110,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
 
 
 def _agreed(location: Location, found: Sequence[tuple[str, str]]) -> str:
-    """Return the common software of all nodes on which a role can run. ``location``: place of the role's resources in the file."""
+    """Return the common software of all nodes on which a role can run. ``location`` is the location of the role's resources in the file."""
     (there, first), *others = found
     for here, text in others:
         if text != first:

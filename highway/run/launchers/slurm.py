@@ -1,8 +1,8 @@
 """Start processes in jobs of Slurm: a job array for each role with several replicas, and a job for each other role.
 
 A job runs :mod:`highway.run.job`. This program starts the process of a replica, and exchanges files with the launcher in the folder of the
-run. So a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the job, and the next
-process of the replica runs on the new node.
+run. If the process ends and is restarted, it stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the
+job, and the replica's next process runs on the new node.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from highway.topology.wiring import Wiring
 
 LOOK = 0.3  # seconds between two reads of the jobs' news
 ASK = 3.0  # seconds between two queries to Slurm
-BEAT = 5.0  # seconds between two signs of life of the launcher for the jobs
-END = 60.0  # maximum seconds for jobs to end; unless Slurm's KillWait is set, Slurm kills jobs after 30 s
+BEAT = 5.0  # seconds between two signs of life that the launcher writes for the jobs
+END = 60.0  # maximum seconds for jobs to end; by default (KillWait), Slurm kills a job after 30 s
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:
@@ -79,7 +79,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
 
 
 def _preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return the commands that would submit the jobs, each with the script of the jobs."""
+    """Return the scripts of the jobs. The keys are the commands that would submit the jobs."""
     folder = RunFolder(_path(wiring, options))
     roles = [wiring.topology.roles[name] for name in dict.fromkeys(process.role for process in wiring.processes)]
     return {shlex.join(submission(folder, role, range(role.replicas))): script(folder, role) for role in roles}
@@ -165,7 +165,7 @@ class SlurmLauncher:
                 if left and not asked:
                     call(["scancel", *sorted(left)])
                     asked = True
-            except ConfigError as error:  # for example, a job has just ended; the next query shows whether jobs are left
+            except ConfigError as error:  # such as: a job has just ended; the next query shows whether jobs are left
                 why = f" ({error})"
             time.sleep(LOOK if left else 0)  # poll, because Slurm does not signal the end of a job
         if left:
@@ -187,7 +187,7 @@ class SlurmLauncher:
         self._is_begun = True
 
     def _submit_role(self, jobs: Sequence[ReplicaJob], options: Sequence[str]) -> str:
-        """Submit the jobs of a role. Return Slurm's ID of the jobs; empty if Slurm refuses a job for a restarted process."""
+        """Submit the jobs of a role. Return Slurm's ID of the jobs; empty if Slurm refuses jobs after the beginning of the run."""
         role = jobs[0].role
         path = self._folder.jobs / place_of(role.name, "sh")
         if not path.exists():
@@ -233,7 +233,7 @@ class SlurmLauncher:
 
 
 SILENCE = 60.0  # maximum seconds without news of a running job
-PATIENCE = 15.0  # seconds that a job waits before a message with the reason
+PATIENCE = 15.0  # if a job waits for this many seconds, a message gives the reason
 
 
 class ReplicaJob:
@@ -259,10 +259,10 @@ class ReplicaJob:
         self._order: JobOrder | None = None
         self._holder = ""  # the job ID, and how often the job was requeued
         self._reader: NewsReader | None = None  # reads the news of the job
-        self._unjudged: list[News] = []  # news after Slurm asked the job to end, until Slurm reports the job's state
+        self._unjudged: list[News] = []  # news that came after Slurm asked the job to end; kept until Slurm reports the job's state
         self._begun = False  # whether the process has sent news
-        self._heard: float | None = None  # time of the job's last news, or time when the job was first seen running
-        self._since: float | None = None  # time when the process began to wait; None after the reason was shown
+        self._heard: float | None = None  # when the last news of the job came, or when the job was first seen running
+        self._since: float | None = None  # when the process began to wait; None after the reason was shown
 
     @property
     def runs(self) -> bool:
@@ -270,7 +270,7 @@ class ReplicaJob:
         return self.process.poll() is None
 
     def start(self, spec: LaunchSpec) -> RemoteProcess:
-        """Start a process in the job of this replica, as soon as there is a job."""
+        """Start a process in the job of this replica, when the job runs."""
         self.process = RemoteProcess(spec.name, self._show, self._ask)
         self._begun, self._since = False, time.monotonic()
         self._want(JobOrder(self._order.start + 1 if self._order else 1, spec.to_json(), [], highway.__version__))
@@ -348,7 +348,7 @@ class ReplicaJob:
         self.process.lose(why, code)
 
     def _ask(self, number: int) -> None:
-        """Send the process a signal. If the process has not begun, or was already sent SIGKILL, cancel the job instead."""
+        """Send the process a signal. If the process has not begun, or was already sent SIGKILL, cancel its job."""
         assert self._order is not None, "it was not started"
         if not self._begun or signal.SIGKILL in self._order.signals:
             self.cancel()
@@ -358,5 +358,5 @@ class ReplicaJob:
 
 
 def _undrained(news: News, why: str) -> News:
-    """Change news of a drained process to news of a failed process, because a requeued job must start the process again."""
+    """Turn news of a drained process into news of a failed process, so that the process is restarted in the requeued job."""
     return msgspec.structs.replace(news, reports=[*(report for report in news.reports if not report.draining), RoleReport(error=why)])

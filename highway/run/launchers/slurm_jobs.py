@@ -20,7 +20,7 @@ PREFIX = "slurm/"  # prefix of labels that are options of sbatch
 OPTIONS = ("account", "exclude", "licenses", "nodelist", "partition", "qos", "reservation", "time")
 
 WAITS, RUNS = "waits", "runs"
-STATES: Mapping[str, str] = {  # Slurm's state of a job -> what the job does, or how it ended; in all other states, the job runs
+STATES: Mapping[str, str] = {  # by Slurm's state of a job: what the job does, or how it ended; in all states not listed, the job runs
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), WAITS),
     "BOOT_FAIL": "has ended, since its node did not boot",
     "CANCELLED": "was cancelled",
@@ -91,11 +91,12 @@ def call(command: Sequence[str]) -> str:
 
 
 LATER = "--begin=now+1hour"
-"""Option of sbatch that delays a job until :func:`begin`. Slurm checks whether its nodes can run a delayed job, but not a held job."""
+"""An option of sbatch that delays a job until :func:`begin`. When Slurm accepts a delayed job, it checks that nodes can run the job. For a
+held job, it does not."""
 
 
 def begin(job: str) -> None:
-    """Let a delayed job start as soon as it has a node. Raises the errors of :func:`call`."""
+    """Let a delayed job start when it has a node. Raises the errors of :func:`call`."""
     call(["scontrol", "update", f"JobId={job}", "StartTime=now"])
 
 

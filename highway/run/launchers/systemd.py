@@ -1,4 +1,4 @@
-"""systemd: write a unit for each host of a topology. The settings are documented in systemd.service(5) and systemd.unit(5)."""
+"""systemd: write a unit for each host of a topology. systemd.service(5) and systemd.unit(5) document the settings in a unit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.run.engines import RenderingEngine
 from highway.run.launcher import DRAIN, STOP_SECONDS, file_arguments
 from highway.topology import Topology
 
-HOSTNAME = "%H"  # systemd replaces this by the machine's name when it starts the unit
+HOSTNAME = "%H"  # systemd replaces this text by the machine's name when it starts the unit
 RESTART_SECONDS = 5
 FILES = 65536  # maximum open descriptors: each slot of a shared-memory link needs two, and each connection one
 
@@ -26,7 +26,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for each role that no unit would run. Such a role has no hosts, although the file has hosts."""
+    """Yield an error for each role that no unit would run: a role without hosts in a file with hosts."""
     plan = topology.plan
     for role in plan.roles.values():
         if plan.hosts and not (role.hosts or role.external):
@@ -55,7 +55,7 @@ def unit_of(topology: Topology, options: argparse.Namespace, host: str, passed: 
         options: The options of the command that has read the topology: the topology files, and options for ``highway run``.
         host: A host of the file. :data:`HOSTNAME`: the host with the machine's name. Empty: the file has no hosts.
         passed: Further arguments of ``highway run``.
-        for_system: Whether the unit is for the systemd of the system, not for the systemd of a user.
+        for_system: ``True``: the unit is for the systemd of the system. ``False``: for the systemd of a user.
 
     Raises:
         ConfigError: a word contains a line break or another control character.
@@ -73,7 +73,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
         description: The description of the unit in ``systemctl status``.
         command: The absolute path of the program, and the arguments. The argument :data:`HOSTNAME` becomes the machine's name.
         directory: Current directory of the program.
-        user: User who runs the program, or ``None`` for the systemd of a user.
+        user: User who runs the program. ``None``: the unit is for the systemd of a user.
         drain_timeout: Seconds for items in flight to arrive when systemd stops the program.
 
     Raises:

@@ -8,4 +8,4 @@ from highway.run.engines import Engine
 from highway.run.launchers import kubernetes, local, ray, slurm, systemd
 
 ENGINES: Mapping[str, Engine] = {each.name: each for each in (local.ENGINE, ray.ENGINE, slurm.ENGINE, kubernetes.ENGINE, systemd.ENGINE)}
-"""Name -> engine."""
+"""The engines by name."""
