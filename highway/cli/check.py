@@ -16,7 +16,12 @@ from highway.topology.plan import names
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
-    parser.add_argument("--on", choices=ENGINES, metavar="ENGINE", help=f"look whether it can be launched there, too: {', '.join(ENGINES)}")
+    parser.add_argument(
+        "--on",
+        choices=ENGINES,
+        metavar="ENGINE",
+        help=f"also check whether the topology can be launched on this engine: {', '.join(ENGINES)}",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -91,8 +91,8 @@ _tool = partial(Command, logs=True)
 GROUPS: dict[str, tuple[Command, ...]] = {
     "run": (
         Command("quickstart", "quickstart", "run an example topology that comes with highway"),
-        Command("run", "run", "run a topology on this machine, or its part of one"),
-        Command("launch", "launch", "run a topology on Ray or Slurm, or write what Kubernetes or systemd runs"),
+        Command("run", "run", "run a topology, or the part of it that belongs to this machine"),
+        Command("launch", "launch", "run a topology on Ray or Slurm, or write the files for Kubernetes or systemd"),
         Command("drain", "drain", "end processes of a role on this machine after they have delivered their items"),
         Command("unit", "unit", "print a systemd unit for one machine of a topology"),
     ),
@@ -105,7 +105,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("schema", "schema", "print a JSON schema of topology files, for editors"),
     ),
     "measure": (
-        _tool("doctor", "doctor", "report what is installed, what the machine has, and what would be faster"),
+        _tool("doctor", "doctor", "report installed packages and resources of the machine, and how to be faster"),
         _tool("bench", "measure.bench", "measure each stage alone, and compute how many workers would balance the stages"),
         _tool("plan", "measure.plan", "estimate how many threads, processes and hosts a rate needs"),
     ),

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     for finding in findings:
         print(wrapped(f"{finding.topic:<{gap}}{finding.found}", width, " " * gap))
     advice = [finding.advice for finding in findings if finding.advice]
-    print("\nTo be faster:" if advice else "\nNothing to install or to change.")
+    print("\nTo be faster:" if advice else "\nThere is nothing to install or change.")
     for sentence in advice:
         print(wrapped(f"- {sentence}", width, "  "))
     return command.DONE
@@ -97,7 +97,7 @@ def owners_of_commands(path: str | None = None) -> str:
         owners.setdefault(owner or ("another program" if found else "nobody"), []).append(name)
     parts = [f"{', '.join(names)} of {owner}" for owner, names in owners.items()]
     if others := [_OF_TENSORCOM[name] for owner, names in owners.items() if owner != "highway" for name in names]:
-        parts.append(f"highway's are always: highway {', highway '.join(others)}")
+        parts.append(f"to always run highway's commands, use: highway {', highway '.join(others)}")
     return "; ".join(parts)
 
 
@@ -106,7 +106,7 @@ def _formats() -> Finding:
     packages = {row.extra.name: row.extra.package for row in formats().values() if row.extra} | {"stores": "obstore"}
     found = {extra: version_of(package) for extra, package in packages.items()}
     parts = [f"{extra} ({packages[extra]} {version})" for extra, version in found.items() if version]
-    text = ", ".join(parts) or "those without packages of their own"
+    text = ", ".join(parts) or "formats that need no further package"
     if absent := [extra for extra, version in found.items() if not version]:
         text += f"{', and' if parts else ';'} with {pip_install(','.join(absent))} the others"
     return Finding("formats", text)
@@ -114,7 +114,7 @@ def _formats() -> Finding:
 
 def _extension() -> Finding:
     if extension_or_none():
-        return Finding("C extension", "built: JPEGs are decoded no further than the box that is cut out of them")
+        return Finding("C extension", "built: of each JPEG, only the cropped box is decoded")
     way_out = "install a C compiler and the headers of libjpeg-turbo (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev)"
     state = "built from another version of highway, or for another libjpeg" if find_spec("highway.images._jpeg") else "not built"
     return Finding("C extension", state, f"JPEGs would decode 1.1 times as fast: {way_out}, then install highway-data again.")
@@ -124,22 +124,24 @@ def _decoder() -> Finding:
     found = backend()
     advice = {
         "pillow": f"JPEGs would decode 1.7 times as fast with simplejpeg: {pip_install('fast')}.",
-        "cv2": f"JPEGs would decode a little faster, and damage in them be seen, with simplejpeg: {pip_install('fast')}.",
+        "cv2": f"JPEGs would decode a little faster, and damage would be detected, with simplejpeg: {pip_install('fast')}.",
     }
     return Finding("JPEG decoder", found, advice.get(found, ""))
 
 
 def _pixels() -> Finding:
     if cv2 := cv2_or_none():
-        return Finding("scaling, flips", f"OpenCV {cv2.__version__}, its own threads off: highway's workers are the threads")
+        return Finding("scaling, flips", f"OpenCV {cv2.__version__} without its own threads, because highway has worker threads")
     return Finding("scaling, flips", "Pillow and numpy", f"Scaling would be 4 times as fast with OpenCV: {pip_install('fast')}.")
 
 
 def _cores() -> Finding:
     usable, all_cores = available_cores(), os.cpu_count() or 1
-    found = f"{usable} of {all_cores} may be used: workers default to {usable}"
+    found = f"{usable} of {all_cores} are usable: the default number of workers is {usable}"
     if usable < all_cores:
-        return Finding("cores", found, f"Affinity or the cgroup's CPU quota keeps {all_cores - usable} cores from this process; lift it.")
+        return Finding(
+            "cores", found, f"The CPU affinity or the cgroup's CPU quota withholds {all_cores - usable} cores from this process; raise it."
+        )
     return Finding("cores", found)
 
 
@@ -155,7 +157,7 @@ def _blas() -> Finding:
     found = ", ".join([*set_, *(f"{name} with {threads} threads" for name, threads in pools)]) or "not limited"
     if set_ or most == 1:
         return Finding("BLAS threads", found)
-    advice = "If your own maps multiply matrices, set OMP_NUM_THREADS=1 before starting Python: each worker would start threads of its own."
+    advice = "If your own maps multiply matrices, set OMP_NUM_THREADS=1 before starting Python. Otherwise each worker starts threads."
     return Finding("BLAS threads", found, advice if available_cores() > 1 else "")
 
 
@@ -165,26 +167,26 @@ def _links() -> Finding:
     return Finding(
         "shm links",
         "in Python",
-        "Small messages over +shm would go 1.3 times as fast: install a C compiler, then install highway-data again.",
+        "Small messages over +shm would be 1.3 times as fast: install a C compiler, then install highway-data again.",
     )
 
 
 def _shared_memory() -> Finding:
     if not os.path.isdir("/dev/shm"):
-        return Finding("/dev/shm", "absent; links with +shm use memory without a name, and do not need it")
+        return Finding("/dev/shm", "absent; links with +shm do not need it")
     usage = shutil.disk_usage("/dev/shm")
     found = f"{usage.free / _GB:.1f} of {usage.total / _GB:.1f} GB free"
     if usage.total < _SMALL_SHM:
         way_out = "start the container with --shm-size=8g (highway does not need it)"
-        return Finding("/dev/shm", found, f"/dev/shm is small, which PyTorch's worker processes use: {way_out}.")
+        return Finding("/dev/shm", found, f"/dev/shm is small, but PyTorch's worker processes use it: {way_out}.")
     return Finding("/dev/shm", found)
 
 
 def _files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{_limit(soft)} may be open, {_limit(hard)} after `ulimit -n`"
+    found = f"at most {_limit(soft)} open files, {_limit(hard)} after `ulimit -n`"
     if soft != resource.RLIM_INFINITY and soft < _FEW_FILES:
-        return Finding("files", found, f"Few files may be open at once: `ulimit -n {_FEW_FILES}` before starting many links.")
+        return Finding("files", found, f"The limit of open files is low: run `ulimit -n {_FEW_FILES}` before you start many links.")
     return Finding("files", found)
 
 

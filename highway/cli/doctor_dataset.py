@@ -24,11 +24,14 @@ CLEARLY = 1.1  # minimum speed of processes / speed of threads to recommend proc
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to measure a dataset."""
     parser.add_argument(
-        "--dataset", metavar="MODULE:NAME", help="measure threads against processes on a map-style dataset, or a function that returns one"
+        "--dataset",
+        metavar="MODULE:NAME",
+        help="measure whether threads or processes read a map-style dataset faster; NAME is the "
+        "dataset, or a function that returns the dataset",
     )
     parser.add_argument("--batch-size", type=int, default=64, help="samples per batch (default: %(default)s)")
-    parser.add_argument("--num-workers", type=int, help="threads, or processes (default: the cores that may be used)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each is measured, three times (default: %(default)s)")
+    parser.add_argument("--num-workers", type=int, help="number of threads or processes (default: the number of usable cores)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each of three measurements (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
             except ConfigError as error:
                 if kind == "processes":
                     raise
-                print(f"{error}\n\nWorker processes read this dataset, as with torch: DataLoader(dataset, num_workers={workers})")
+                print(f"{error}\n\nUse worker processes for this dataset, as with torch: DataLoader(dataset, num_workers={workers})")
                 return command.DONE
         for _ in range(TURNS):
             for kind, batches in running.items():
@@ -75,7 +78,7 @@ def load(name: str) -> Any:
         raise ConfigError(f"--dataset {name}: {error}") from error
     dataset = found() if isinstance(found, type) or not hasattr(found, "__getitem__") else found
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise ConfigError(f"--dataset {name}: a {type(dataset).__name__} has no samples by number: no __len__ and __getitem__")
+        raise ConfigError(f"--dataset {name}: a {type(dataset).__name__} has no random access, because it lacks __len__ or __getitem__")
     return dataset
 
 
@@ -86,7 +89,7 @@ def verdict(threads: float, processes: float, workers: int) -> str:
             f"Processes are {processes / threads:.1f} times as fast: the dataset holds Python's lock. "
             f"DataLoader(dataset, num_workers={workers})"
         )
-    ratio = f"are {threads / processes:.1f} times as fast" if threads > CLEARLY * processes else "do as well, and need less memory"
+    ratio = f"are {threads / processes:.1f} times as fast" if threads > CLEARLY * processes else "are as fast, and need less memory"
     return f'Threads {ratio}. DataLoader(dataset, num_workers={workers}, workers="threads")'
 
 
@@ -98,7 +101,7 @@ def _loader(dataset: Any, batch_size: int, workers: int, kind: Any) -> Any:
 
 def _batches(loader: Any) -> Iterator[Any]:
     if len(loader) == 0:
-        raise ConfigError(f"--dataset: {len(loader.dataset)} samples make no batch of {loader.batch_size}; lower --batch-size")
+        raise ConfigError(f"--dataset: {len(loader.dataset)} samples are too few for a batch of {loader.batch_size}; lower --batch-size")
     while True:
         yield from loader
 

@@ -14,8 +14,8 @@ from highway.topology import Topology, load
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
-    parser.add_argument("--role", metavar="ROLE", required=True, help="the role; all of its processes on this machine")
-    parser.add_argument("--replica", type=int, metavar="I", help="only this one of them, by its number")
+    parser.add_argument("--role", metavar="ROLE", required=True, help="the role; by default, all its processes on this machine are drained")
+    parser.add_argument("--replica", type=int, metavar="I", help="drain only the process with this number")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,22 +33,28 @@ def run(options: argparse.Namespace) -> int:
 
 def _chosen(topology: Topology, options: argparse.Namespace, found: list[ControlClient]) -> list[ControlClient]:
     if not found:
-        raise ConfigError(f"no {options.role} of {topology.path} runs here; only your own processes on this machine are found")
+        raise ConfigError(
+            f"no process of the role {options.role} of {topology.path} was found; this command finds only your own "
+            f"processes on this machine"
+        )
     chosen = [process for process in found if options.replica in (None, process.number)]
     if not chosen:
         here = ", ".join(str(process.number) for process in found)
-        raise ConfigError(f"--replica {options.replica}: no such {options.role} of {topology.path} runs here; expected one of {here}")
+        raise ConfigError(
+            f"--replica {options.replica}: the role {options.role} of {topology.path} has no process with this number on "
+            f"this machine; expected one of {here}"
+        )
     return chosen
 
 
 def _wait(process: ControlClient) -> int:
     """Wait until a process has ended, print how it ended, and return the exit code."""
-    lacks = "ended without having delivered all; its log says why"
+    lacks = "ended before it had delivered all items; its log gives the reason"
     if answer := process.wait():
         items, complete = answer
         print(f"{process.name} has ended; it delivered {items:,} items", flush=True)
         if complete:
             return 0
-        lacks = "was stopped before it had delivered all (see highway run --drain-timeout)"
+        lacks = "was stopped before it had delivered all items (see highway run --drain-timeout)"
     print(f"highway: {process.name} {lacks}", file=sys.stderr, flush=True)
     return 1

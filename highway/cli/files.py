@@ -30,13 +30,18 @@ def put_in(path: str | Path) -> Iterator[str]:
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of all commands that read a topology file to a parser."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="the topology, a YAML file; several are merged by key, later ones count")
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="the topology, a YAML file; if there are several files, they are merged by key, and a later file overrides earlier files",
+    )
     add_settings(parser)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options for variables and plug-ins of a topology file."""
-    parser.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="give a variable of the file another value")
+    parser.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="set the value of a variable of the file")
     parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow the file to name classes of this module")
 
 

@@ -20,8 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     add_watch_options(parser, interval=2.0)
     add = parser.add_argument
-    add("-o", "--output", metavar="PATH", help="a file .svg, .png, .dot or .mmd (Mermaid); by default Mermaid is printed")
-    add("--live", action="store_true", help="ask the endpoints, and draw rates, queue levels and gaps, anew at every interval until Ctrl-C")
+    add("-o", "--output", metavar="PATH", help="the file to write: .svg, .png, .dot or .mmd (Mermaid); by default, Mermaid is printed")
+    add(
+        "--live",
+        action="store_true",
+        help="draw rates, queue levels and gaps from the endpoints of a running topology, again at every interval until Ctrl-C",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -20,10 +20,10 @@ from highway.topology.wiring import Wiring
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     places = "; ".join(f"{engine.name}: {engine.what}" for engine in ENGINES.values())
-    parser.add_argument("--on", choices=ENGINES, required=True, metavar="ENGINE", help=f"where roles run: {places}")
+    parser.add_argument("--on", choices=ENGINES, required=True, metavar="ENGINE", help=f"the engine that runs the roles: {places}")
     add_run_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print what would be handed to the engine, and start nothing")
-    parser.add_argument("--render", metavar="DIR", type=Path, help="the folder to write files into, for engines that write files")
+    parser.add_argument("--dry-run", action="store_true", help="print the files or jobs for the engine, and start nothing")
+    parser.add_argument("--render", metavar="DIR", type=Path, help="the folder for the written files, for engines that only write files")
     for engine in ENGINES.values():
         group = parser.add_argument_group(f"options of {engine.name}")
         for option in engine.options:
@@ -36,13 +36,16 @@ def run(options: argparse.Namespace) -> int:
     for other in ENGINES.values():
         for option in other.options if other is not engine else ():
             if getattr(options, option.name) != option.settings.get("default"):
-                raise ConfigError(f"--{option.name} is an option of --on {other.name}; leave it out with --on {engine.name}")
+                raise ConfigError(f"--{option.name} is an option of --on {other.name}; remove it, or use another engine than {engine.name}")
     if isinstance(engine, RenderingEngine):
         return _render(engine, options)
     assert isinstance(engine, LiveEngine)
     if options.dry_run:
         if engine.preview is None:
-            raise ConfigError(f"--dry-run: to run {engine.what} nothing is written that could be shown; `highway check` checks the file")
+            raise ConfigError(
+                f"--dry-run: there is nothing to show for {engine.what}, because no files are written; use `highway "
+                f"check` to check the topology"
+            )
         return _show(engine.preview(_placed(engine, options), options))
     if options.json and engine.may_be_ended_by:
         return run_apart(lambda: _launch(engine, options), engine.may_be_ended_by, broken_off)
@@ -69,11 +72,11 @@ def _render(engine: RenderingEngine, options: argparse.Namespace) -> int:
     if options.dry_run:
         return _show(files)
     if options.render is None:
-        raise ConfigError(f"--on {engine.name} writes files; give --render DIR, the folder to write them into, or --dry-run to see them")
+        raise ConfigError(f"--on {engine.name} writes files; pass --render DIR, the folder for the files, or --dry-run to print them")
     paths = {options.render / name: text for name, text in files.items()}
     for path in paths:
         if not path.resolve().is_relative_to(options.render.resolve()):
-            raise ConfigError(f"--render {options.render}: {path} is not in that folder; give the host another name in the file")
+            raise ConfigError(f"--render {options.render}: {path} would be outside this folder; give the host another name in the topology")
     for path, text in paths.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

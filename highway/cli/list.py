@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{package}:")
         for name, cls in built_in(package).items():
             print(wrapped(f"{f'  {name}':<{gap}}{plain(inspect.getdoc(cls) or '').partition(chr(10))[0]}", width, " " * gap))
-    print("`highway list NAME` shows the parameters of one.")
+    print("`highway list NAME` shows the parameters of a component.")
     return 0
 
 

@@ -77,8 +77,8 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
             text = written.read().decode(errors="replace")
             if not text.endswith("}\n"):  # there is no document, or an incomplete document
                 how = f"was killed by {signals.name_of(-code)}" if code < 0 else f"ended with exit code {code}"
-                blamed = "" if -code in sent else f"; {library} may have ended it"
-                message = f"the process of the run {how}{blamed}; how many messages were lost is not known"
+                blamed = "" if -code in sent else f"; perhaps {library} has ended it"
+                message = f"the process of the run {how}{blamed}; the number of lost messages is unknown"
                 code = 128 - code if code < 0 else code or 1
                 text = document(code, message) + "\n"
                 print(f"highway: {message}", file=sys.stderr, flush=True)
@@ -147,5 +147,5 @@ class Output(io.TextIOBase):
         except OSError as error:
             if not self.failed:
                 self.failed = True
-                why = "nobody reads it any more" if isinstance(error, BrokenPipeError) else error.strerror or str(error)
-                self._tell(f"{self._name} cannot be written: {why}; the run goes on, and what was to be printed there is left out")
+                why = "its reader has closed it" if isinstance(error, BrokenPipeError) else error.strerror or str(error)
+                self._tell(f"cannot write to {self._name}: {why}; the run continues without this output")

@@ -15,7 +15,7 @@ FILE = Path(highway.data.__file__).with_name("quickstart.yaml")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``highway run``, but no argument for the file, because the file is always the topology in the package."""
     parser.description = (
-        "Read photographs that come with highway in one process, augment them in two, and draw the first ones into "
+        "Read photographs of the highway package in one process, augment them in two processes, and draw the first images into "
         f"out/quickstart.png. This is `highway run {FILE}`; copy the file to begin your own."
     )
     parser.set_defaults(files=[str(FILE)])

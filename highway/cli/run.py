@@ -33,20 +33,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_role_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a run on this machine."""
     add = parser.add_argument
-    add("--role", metavar="ROLE", help="run only this role; without it, every role in a process of its own")
-    add("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
-    add("--host", metavar="NAME", help="run what the file places on this host")
-    add("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
-    add("--any-order", action="store_true", help="start although names of other hosts may have no addresses yet, and try until they have")
+    add("--role", metavar="ROLE", help="run only this role; by default, each role runs in its own process")
+    add("--replica", type=int, metavar="I", help="the number of this process within the role, from 0")
+    add("--host", metavar="NAME", help="run the processes that the file assigns to this host")
+    add("--local", action="store_true", help="treat this machine as every host of the file (the default without --role and --host)")
+    add(
+        "--any-order",
+        action="store_true",
+        help="start even if names of other hosts have no addresses yet, and retry until they have addresses",
+    )
     add(
         "--rendezvous",
         metavar="folder:PATH",
-        help="find the other roles in a folder that all hosts see, wherever they run, and not at hosts",
+        help="find the addresses of the other roles in a folder that all hosts see, instead of at the hosts of the file",
     )
-    add("--address", metavar="HOST", default="", help="where others reach this host, with --rendezvous; default: the address of its name")
+    add(
+        "--address",
+        metavar="HOST",
+        default="",
+        help="the address at which other hosts reach this host, with --rendezvous; default: the address of the host name",
+    )
     add_run_options(parser)
-    add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")
-    add("--stay", action="store_true", help="with --role: when it has ended as it should, wait for SIGTERM, for who starts again what ends")
+    add("--wait", type=_seconds, metavar="S", help="end a role if no sender has been connected to it for S seconds")
+    add(
+        "--stay",
+        action="store_true",
+        help="with --role: after a normal end, wait for SIGTERM, for service managers that restart each process that ends",
+    )
     for descriptor in ("--report-to", "--count-in", "--spec-from"):  # options with which the launcher starts processes
         add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
     add("--end-with-launcher", action="store_true", help=argparse.SUPPRESS)
@@ -55,22 +68,26 @@ def add_role_options(parser: argparse.ArgumentParser) -> None:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of all runs, on this machine or elsewhere."""
     add = parser.add_argument
-    add("--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1")
+    add(
+        "--metrics",
+        metavar="[ADDRESS:]PORT",
+        help="serve the state of the run over HTTP; 0 selects a free port; default address: 127.0.0.1",
+    )
     add_dashboard_option(parser)
-    drain = f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}"
+    drain = f"maximum seconds for items in flight to arrive after SIGTERM; 0 stops immediately; default: {DRAIN:g}"
     add("--drain-timeout", type=_seconds, default=DRAIN, metavar="S", help=drain)
-    add("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
+    add("--json", action="store_true", help="print the final summary as JSON, and the output of the processes on standard error")
 
 
 def add_dashboard_option(parser: argparse.ArgumentParser) -> None:
     """Add the option of all commands that serve a page about their run."""
-    about = "serve a page that shows the run, for a browser; default: 127.0.0.1, and the port of --metrics or any that is free"
+    about = "serve a page about the run for browsers; default: 127.0.0.1, and the port of --metrics or a free port"
     parser.add_argument("--dashboard", metavar="[ADDRESS:]PORT", nargs="?", const="", type=_address, help=about)
 
 
 def _address(text: str) -> str:
     if text and not re.fullmatch(r"(.*:)?\d+(-\d+)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not PORT or ADDRESS:PORT; for any free port, write --dashboard as the last option")
+        raise argparse.ArgumentTypeError(f"{text!r} is not PORT or ADDRESS:PORT; for a free port, write --dashboard as the last option")
     return text
 
 

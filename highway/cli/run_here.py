@@ -48,7 +48,7 @@ def run_here(options: argparse.Namespace) -> int:
         wiring = _prepare(options)
         if options.role is None or len(wiring.processes) > 1:
             if options.stay:
-                raise ConfigError("--stay without a --role that is one process here; which is to stay?")
+                raise ConfigError("--stay needs a --role with one process on this machine, which then waits")
             passed = [f"--wait={options.wait}"] if options.wait is not None else []
             passed += ["--local"] if wiring.topology.plan.local else []
             passed += [f"--rendezvous={options.rendezvous}", f"--address={options.address}"] if options.rendezvous is not None else []
@@ -72,22 +72,24 @@ def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process
     """Return the processes that the options select."""
     if options.role is None:
         if options.replica is not None:
-            raise ConfigError("--replica without --role; which role's?")
+            raise ConfigError("--replica needs --role, because each role has its own numbers")
         return topology.processes(options.host)
     topology.check_host(options.host)
     role = topology.role(options.role)
     if not role.stages:
-        raise ConfigError(f"{topology.path}: {role.name} is external and has no stages; it cannot be run from here")
+        raise ConfigError(f"{topology.path}: the role {role.name} is external and has no stages, so highway cannot run it")
     if options.replica is not None:
         if not 0 <= options.replica < role.most:
             numbers = f"{role.most} processes, numbered 0 to {role.most - 1}" if role.most > 1 else "one process, number 0"
-            raise ConfigError(f"--replica {options.replica}: {role.name} has {numbers}")
+            raise ConfigError(f"--replica {options.replica}: the role {role.name} has {numbers}")
         return [role.processes[options.replica]]
     if options.host is None:
         return role.processes[:1]
     here = [process for process in role.processes[: role.replicas] if process.host == options.host]
     if not here:
-        raise ConfigError(f"{topology.path} does not place {role.name} on {options.host}; to have it join from there, leave out --host")
+        raise ConfigError(
+            f"{topology.path} does not assign {role.name} to the host {options.host}; to add a process on this machine, remove --host"
+        )
     return here
 
 

@@ -53,7 +53,12 @@ def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listen
     with ControlServer(spec.key, spec.replica, listener.draining) as control:
         if control.number not in (None, spec.replica):
             name, number = spec.key.role, control.number
-            log.info("another %s runs here as number %d; `highway drain` calls this one number %d", name, spec.replica, number)
+            log.info(
+                "another process of %s already runs here with the number %d; use number %d to drain this process with `highway drain`",
+                name,
+                spec.replica,
+                number,
+            )
         code, complete = 0, True
         try:
             role.run(pipeline, listener.progress, drain_timeout=drain_timeout, control=control)

@@ -36,19 +36,19 @@ _SHORT = {"under way or lost": "not there", "duplicates": "twice", "malformed": 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show a running topology live. In place of FILE, endpoints may be given: http://host:port"
+    parser.description = "Show a running topology live. You can pass endpoints (http://host:port) in place of FILE."
     add_file_options(parser)
     add_watch_options(parser, interval=1.0)
-    parser.add_argument("-o", "--output", metavar="PATH", help="with --once, also write what is shown as a picture, a file .svg")
+    parser.add_argument("-o", "--output", metavar="PATH", help="with --once: also write the picture to this .svg file")
 
 
 def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
     """Add the options of all commands that view a running topology to a parser."""
     add = parser.add_argument
-    add("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
-    add("--host", metavar="NAME", help="look only at this host of the file")
-    add("--once", action="store_true", help="look twice, an interval apart, show that, and end")
-    add("--interval", type=arguments.seconds, default=interval, metavar="S", help=f"seconds between two looks; default: {interval:g}")
+    add("--metrics", metavar="PORT", help="the port of the endpoints, or a range of ports; default: the port in the file")
+    add("--host", metavar="NAME", help="show only this host of the file")
+    add("--once", action="store_true", help="show the state once and end; the rates are measured over one interval")
+    add("--interval", type=arguments.seconds, default=interval, metavar="S", help=f"seconds between two updates; default: {interval:g}")
 
 
 def poller(topology: Topology, options: argparse.Namespace) -> Poller:
@@ -62,7 +62,7 @@ def poller(topology: Topology, options: argparse.Namespace) -> Poller:
     spec = parse_metrics(options.metrics, plan.metrics) if options.metrics else plan.metrics
     if spec is None:
         raise ConfigError(
-            f"{topology.path} has no key metrics with the address of the run; give --metrics PORT, the same as for `highway run`"
+            f"{topology.path} has no key metrics with the address of the run; pass the same --metrics PORT as to `highway run`"
         )
     return Poller(targets(topology, spec, options.host), plan.name, list(topology.roles), options.host)
 

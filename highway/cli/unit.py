@@ -13,9 +13,19 @@ from highway.run.launchers.systemd import HOSTNAME, unit_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     add = parser.add_argument
-    add("--host", metavar="NAME", help="the host of the file that the machine is; by default the one with the machine's name")
-    add("--user", action="store_true", help="print a unit for your own systemd (systemctl --user), not for the system's")
-    add("--drain-timeout", type=share, default=DRAIN, metavar="S", help=f"as for `highway run`; systemd waits longer; default: {DRAIN:g}")
+    add("--host", metavar="NAME", help="the host of the file that this machine is; default: the host with the name of this machine")
+    add(
+        "--user",
+        action="store_true",
+        help="print a unit for the systemd of your user (systemctl --user), not for the systemd of the system",
+    )
+    add(
+        "--drain-timeout",
+        type=share,
+        default=DRAIN,
+        metavar="S",
+        help=f"the same as for `highway run`; systemd waits longer than this; default: {DRAIN:g}",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

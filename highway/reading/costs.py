@@ -106,7 +106,7 @@ def _measured_sample(dataset: Dataset, number: int, sample: Any, measure: Callab
     except ImageError:
         return np.nan
     except Exception as error:
-        error.add_note(f"highway: it is about {locate(dataset, number)}, whose cost deal= needs")
+        error.add_note(f"highway: the error was raised for {locate(dataset, number)}, whose cost deal= needs")
         raise
 
 

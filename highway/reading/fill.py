@@ -235,7 +235,7 @@ def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exc
         located = DatasetError(f"{where} cannot be read, although the dataset has {total} samples: {what}")
     else:
         if where not in str(error):
-            error.add_note(f"highway: it is about {where}")
+            error.add_note(f"highway: the error was raised for {where}")
         return error
     located.__cause__ = error
     return located

@@ -73,7 +73,7 @@ def test_the_statistics_and_bench_give_one_advice_for_a_stage_with_a_worker_for_
     show(Console(file=out, width=120), costs(0.0, 0.4, workers=2), 2)
     stages = [StageStats("range", 1, 10, busy=0.1, blocked=1.9, shape="source"), StageStats("identity", 2, 10, busy=3.8, starved=0.2)]
     seen = PipelineStats(stages, 2.0, cpu=1.0, cores=2).bottleneck
-    assert "The workers are balanced as they are.\n" in out.getvalue()
+    assert "The numbers of workers are already balanced.\n" in out.getvalue()
     assert f"identity: {BEYOND_CORES}.\n" in out.getvalue() and f"; {BEYOND_CORES}: " in seen
     assert "num_workers=" not in out.getvalue() and "num_workers=" not in seen
 
@@ -194,8 +194,8 @@ def test_a_table_names_every_stage_the_bottleneck_and_the_workers(topology, caps
     for name, shape in (("ImageFileReader.row_ranges", "source"), ("ImageFileReader.decode", "map"), ("Augmentations", "map")):
         assert re.search(rf"^{re.escape(name)} +{shape} +[\d,.]+ +\d+ +[\d,.]+ +\d+$", output, re.M)
     assert re.search(r"^(ImageFileReader.row_ranges|ImageFileReader.decode|Augmentations) is the bottleneck\.$", output, re.M)
-    assert re.search(r"Balanced, [\d,.]+ items/s are possible at the end; the limit is ", output)
-    assert re.search(r"^(Set num_workers=\d+ for [\w.]+.*|The workers are balanced as they are)\.$", output, re.M)
+    assert re.search(r"With these numbers of workers, [\d,.]+ items/s are possible at the end; the limit is ", output)
+    assert re.search(r"^(Set num_workers=\d+ for [\w.]+.*|The numbers of workers are already balanced)\.$", output, re.M)
 
 
 def tables(output):
@@ -208,7 +208,7 @@ def test_without_a_role_every_one_is_measured_and_the_slowest_named(topology, ca
     assert main([topology, "--items", "20"]) == 0
     output = capsys.readouterr().out
     assert set(tables(output)) == {"train", "other"}
-    assert re.search(r"^(train|other) is the slowest role: it hands on [\d,.]+ items/s at most\.$", output, re.M)
+    assert re.search(r"^(train|other) is the slowest role: it yields [\d,.]+ items/s at most\.$", output, re.M)
     assert main([topology, "--role", "trian"]) == 2
     assert "no role 'trian'" in capsys.readouterr().err
 
@@ -252,13 +252,13 @@ def test_a_role_that_is_fed_by_a_link_is_measured_with_what_its_feeder_makes(cha
     assert re.search(r"^TenSink +sink +[\d,.]+ ", found["trainer"], re.M)
     assert re.search(r"^ZMQSource +source +link ", found["trainer"], re.M)
     assert len(list((tmp_path / "out").iterdir())) == 3
-    assert "outside: not measured, since zrpull://127.0.0.1:1 is fed by nobody in the file" in captured.out
+    assert "outside: not measured, because no role in the file sends to zrpull://127.0.0.1:1" in captured.out
     assert "--role outside" in captured.out
 
 
 def test_a_sender_that_is_not_there_is_asked_for(chain, capsys):
     assert main([chain, "--role", "outside", "--seconds", "0.2"]) == 0
-    assert "Nothing was measured, since no item came in time; does the sender run?" in capsys.readouterr().out
+    assert "Nothing was measured, because no item came in time; is the sender running?" in capsys.readouterr().out
 
 
 def test_one_role_alone_gets_the_items_of_its_feeders_too(chain, tmp_path, capsys):

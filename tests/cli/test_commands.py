@@ -102,7 +102,7 @@ def test_public_names_that_no_file_can_use_are_described_too(ask, name, module, 
         (["check", "good.yaml", "--plugin", "mine", "--set", "count=x"], "highway: good.yaml:4: roles.r[0].mine:Numbers: expected int"),
         (["run", "good.yaml", "--plugin", "mine", "--set", "count=[1"], "highway: --set count:1: not YAML: "),
         (["run", "good.yaml", "--plugin", "mine", "--role", "s"], "highway: good.yaml: no role 's'; expected one of r\n"),
-        (["run", "good.yaml", "--plugin", "mine", "--role", "r", "--replica", "1"], "highway: --replica 1: r has one process, number 0\n"),
+        (["run", "good.yaml", "--plugin", "mine", "--role", "r", "--replica", "1"], "highway: --replica 1: the role r has one process,"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message, write, ask):
@@ -155,10 +155,13 @@ def test_checking_lists_all_mistakes_of_a_file(write, ask):
     [
         (["--host", "c"], "highway: t.yaml: no host 'c'; expected one of a, b\n"),
         (["--host", "b"], "highway: t.yaml: nothing runs on b; its roles are on a\n"),
-        (["--role", "r", "--host", "b"], "highway: t.yaml does not place r on b; to have it join from there, leave out --host\n"),
-        (["--replica", "1"], "highway: --replica without --role; which role's?\n"),
-        (["--role", "r", "--replica", "2"], "highway: --replica 2: r has 2 processes, numbered 0 to 1\n"),
-        (["--role", "x"], "highway: t.yaml: x is external and has no stages; it cannot be run from here\n"),
+        (
+            ["--role", "r", "--host", "b"],
+            "highway: t.yaml does not assign r to the host b; to add a process on this machine, remove --host\n",
+        ),
+        (["--replica", "1"], "highway: --replica needs --role, because each role has its own numbers\n"),
+        (["--role", "r", "--replica", "2"], "highway: --replica 2: the role r has 2 processes, numbered 0 to 1\n"),
+        (["--role", "x"], "highway: t.yaml: the role x is external and has no stages, so highway cannot run it\n"),
     ],
 )
 def test_a_part_of_a_topology_that_is_not_there_is_exit_code_2(arguments, message, write, ask):

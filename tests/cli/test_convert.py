@@ -117,7 +117,7 @@ def test_a_file_name_that_is_no_utf8_is_said_with_the_way_out(photos, tmp_path, 
     os.rename(photos / "dog" / "03.jpg", os.fsencode(photos / "dog") + b"/\xff.jpg")
     assert convert(photos, tmp_path / "o", "--to", to) == 1
     said = capsys.readouterr().err
-    assert r"('dog/\udcff')" in said and "its key is the name of a file that is no UTF-8: rename that, or say --number-keys" in said
+    assert r"('dog/\udcff')" in said and "is a file name that is not UTF-8: rename the file, or pass --number-keys" in said
     assert convert(photos, tmp_path / "n", "--to", to, "--number-keys") == 0
 
 
@@ -156,7 +156,7 @@ def test_other_files_are_no_way_to_go_on(photos, tmp_path, capsys):
     (photos / "dog" / "03.jpg").unlink()
     capsys.readouterr()
     assert convert(photos, tmp_path / "t", "--to", "ten") == 2
-    assert "an earlier conversion had other inputs (files differ); remove it and " in capsys.readouterr().err
+    assert "an earlier conversion to this path had different inputs or settings (files); remove " in capsys.readouterr().err
 
 
 def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsys):
@@ -167,36 +167,36 @@ def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsy
     record.write_text(record.read_text().replace('"samples": 20', '"samples": null'))
     capsys.readouterr()
     assert convert(photos, tmp_path / "s-%d.tar", "--shard-size", 6) == 0
-    assert "6 samples written; 14 were there already" in capsys.readouterr().out
+    assert "6 samples written; 14 already existed" in capsys.readouterr().out
     for path, (data, time) in before.items():
         if path.name != "s-1.tar":
             assert (path.read_bytes(), path.stat().st_mtime_ns) == (data, time)
     with_times = [stamped.item["cls"] for stamped in WebDatasetSource(str(tmp_path / "s-1.tar"), epochs=1)]
     assert [int(label) for label in with_times] == [0] * 4 + [1] * 2
     assert convert(photos, tmp_path / "s-%d.tar", "--shard-size", 6) == 0
-    assert "all 20 samples are there already" in capsys.readouterr().out
+    assert "all 20 samples already exist" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["{photos}", "{tmp}/x"], "the name does not tell the format; add --to shards, "),
-        (["{photos}", "{tmp}/x-%d-%d.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
-        (["{photos}", "{tmp}/x-%s.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
+        (["{photos}", "{tmp}/x-%d-%d.tar"], "expected at most one number format, such as samples-%06d.tar"),
+        (["{photos}", "{tmp}/x-%s.tar"], "expected at most one number format, such as samples-%06d.tar"),
         (
             ["{photos}", "{tmp}/x.tar", "--shard-size", "5"],
-            "--shard-size writes several files, so DST needs a place for their number: samples-%06d.tar",
+            "--shard-size writes several files, so DST needs a number format: samples-%06d.tar",
         ),
         (
             ["{photos}", "{tmp}/x", "--to", "cache", "--shard-size", "5"],
-            "--shard-size writes several files, so DST needs a place for their number: cache has",
+            "--shard-size writes several files, so DST needs a number format: cache has",
         ),
         (["{photos}", "{tmp}/x-%d.tar.gz"], "shards can be read compressed, but not written compressed; name it *.tar"),
         (["{photos}", "{tmp}/x", "--to", "voc"], "voc can be read, but not written; choose one of shards, "),
         (["{photos}", "{tmp}/x-%d", "--to", "ten"], "expected a folder, without %"),
         (["{photos}", "{tmp}/x", "--to", "tne"], "there is no format 'tne'; did you mean ten?"),
         (["{photos}", "{tmp}/x", "--from", "shard", "--to", "ten"], "there is no format 'shard'; did you mean shards?"),
-        (["{photos}", "{tmp}", "--to", "ten"], "it exists already, and no conversion has written it"),
+        (["{photos}", "{tmp}", "--to", "ten"], "already exists, but no conversion has written it"),
         (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
         (
             ["{photos}/cat", "{photos}/dog", "{tmp}/x", "--to", "ten"],
@@ -382,14 +382,14 @@ def test_a_check_says_what_differs(squares, tmp_path, capsys):
     capsys.readouterr()
     assert convert(squares, tmp_path / "t", "--to", "ten", "--check") == 1
     assert capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines() == [
-        "t: 1 samples written; 19 were there already",
-        "t: 21 samples are there, but 20 in SRC",
+        "t: 1 samples written; 19 already existed",
+        "t: DST has 21 samples, but SRC has 20",
         "t: 7 differences from SRC:",
         "  sample 1 ('cat/02'): image: 1 of its 192 values differ, the first at [2, 3, 1]",
         "  sample 2 ('cat/04'): label: int32 in SRC, int64 in DST",
         "  sample 3 ('cat/06'): label is in SRC only",
         "  sample 3 ('cat/06'): more is in DST only",
-        "  sample 4 ('cat/08'): its key is 'cat/8' there",
+        "  sample 4 ('cat/08'): its key in DST is 'cat/8'",
         "  sample 4 ('cat/08'): image: uint8[8, 8, 3] in SRC, uint8[4, 8, 3] in DST",
         "  sample 4 ('cat/08'): label: 0 in SRC, 1 in DST",
     ]
@@ -409,13 +409,13 @@ def test_a_check_sees_bytes_keys_and_the_order(squares, tmp_path, capsys):
     assert convert(squares, tmp_path / "s.tar", "--check") == 1
     size = len(samples[3][1]["png"])
     assert capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines() == [
-        "s.tar: all 20 samples are there already",
-        "s.tar: 19 samples are there, but 20 in SRC",
+        "s.tar: all 20 samples already exist",
+        "s.tar: DST has 19 samples, but SRC has 20",
         "s.tar: 5 differences from SRC:",
-        "  sample 0 ('cat/00'): it is number 1 there",
-        "  sample 1 ('cat/02'): it is number 0 there",
-        "  sample 2 ('cat/04'): its key is 'cat/2' there",
-        f"  sample 3 ('cat/06'): png: differs from place {size - 1} on ({size} long in SRC, {size} in DST)",
+        "  sample 0 ('cat/00'): it has index 1 in DST",
+        "  sample 1 ('cat/02'): it has index 0 in DST",
+        "  sample 2 ('cat/04'): its key in DST is 'cat/2'",
+        f"  sample 3 ('cat/06'): png: differs from position {size - 1} on (length {size} in SRC, {size} in DST)",
         "  sample 19 ('dog/19'): it is missing",
     ]
 
@@ -436,12 +436,12 @@ def test_a_check_sees_bytes_keys_and_the_order(squares, tmp_path, capsys):
         (np.array([(1, 2)], "i2,i2"), np.array([(1, 3)], "i2,i2"), "1 of its 1 values differ, the first at [0]"),
         ("text", np.str_("text"), ""),
         ("text", b"text", "str in SRC, bytes in DST"),
-        ("text", "teXt!", "differs from place 2 on (4 long in SRC, 5 in DST)"),
-        ([1, "a"], [1, "b"], "[1]: differs from place 0 on (1 long in SRC, 1 in DST)"),
+        ("text", "teXt!", "differs from position 2 on (length 4 in SRC, 5 in DST)"),
+        ([1, "a"], [1, "b"], "[1]: differs from position 0 on (length 1 in SRC, 1 in DST)"),
         ([1], [1, 2], "list of 1 in SRC, list of 2 in DST"),
         ([1], (1,), "list of 1 in SRC, tuple of 1 in DST"),
         ({"a": {"b": 1}}, {"a": {"b": 2}}, "['a']: ['b']: 1 in SRC, 2 in DST"),
-        ({"a": 1}, {"b": 1}, "the names a in SRC, b in DST"),
+        ({"a": 1}, {"b": 1}, "the field names are a in SRC, and b in DST"),
         (None, None, ""),
         (None, 0, "NoneType in SRC, int64 in DST"),
     ],
@@ -490,7 +490,7 @@ def test_tuples_get_names(squares, tmp_path, capsys):
     assert convert(tmp_path / "pairs.mdb", tmp_path / "a.tar", "--names", "photo.png,class", "--check") == 0
     assert Tar(str(tmp_path / "a.tar"))[3] == {"photo.png": images[3], "class": 1}
     assert convert(tmp_path / "pairs.mdb", tmp_path / "b.tar", "--names", "photo") == 2
-    assert "--names has 1 names, photo, but the sample 2 fields; name each" in capsys.readouterr().err
+    assert "--names has 1 names (photo), but the sample has 2 fields; give one name for each field" in capsys.readouterr().err
 
 
 def test_a_field_that_a_folder_has_no_place_for_is_an_error_and_not_lost(tmp_path, capsys):
@@ -498,10 +498,10 @@ def test_a_field_that_a_folder_has_no_place_for_is_an_error_and_not_lost(tmp_pat
         writer.add("a", {"image": np.zeros((2, 2, 3), np.uint8), "txt": "a square"})
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder") == 1
     error = capsys.readouterr().err
-    assert "this one has image, txt; leave out the others" in error and "it is about sample 0 ('a')" in error
+    assert "this one has image, txt; leave out the others" in error and "the error was raised for sample 0 ('a')" in error
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder", "--fields", "image") == 0  # nothing was there yet
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder") == 2
-    assert "an earlier conversion had other inputs (fields differ)" in capsys.readouterr().err
+    assert "an earlier conversion to this path had different inputs or settings (fields)" in capsys.readouterr().err
 
 
 def test_labels_that_folders_do_not_say_are_kept(tmp_path):
@@ -525,7 +525,7 @@ def test_streams_are_converted_one_after_the_other_and_go_on(squares, tmp_path, 
     record = next((tmp_path / "o").glob(".highway-convert*"))
     record.write_text(record.read_text().replace('"samples": 20', '"samples": null'))
     assert convert(source, tmp_path / "o" / "s-%d.tar", "--shard-size", 6) == 0
-    assert "6 samples written; 14 were there already" in capsys.readouterr().out
+    assert "6 samples written; 14 already existed" in capsys.readouterr().out
     assert (tmp_path / "o" / "s-1.tar").read_bytes() == (tmp_path / "s-1.tar").read_bytes()
 
 
@@ -600,7 +600,7 @@ def test_a_batch_in_a_ten_file_is_no_sample(tmp_path, capsys):
     save(str(tmp_path / "a.ten"), {"x": np.zeros((2, 3))}, Passport(keys=("a", "b")))
     assert convert(tmp_path / "a.ten", tmp_path / "a.npz") == 1
     error = capsys.readouterr().err
-    assert "it is a batch of 2 samples; write them one by one, with Unbatch before the sink" in error and "a.ten" in error
+    assert "the item is a batch of 2 samples; put Unbatch before the sink" in error and "a.ten" in error
 
 
 def test_the_help_lists_the_formats(capsys):
@@ -623,7 +623,7 @@ def test_what_was_whole_before_its_record_said_so_is_kept(squares, tmp_path, cap
     record = tmp_path / ".highway-convert-c.json"
     record.write_text(record.read_text().replace('"samples": 20', '"samples": null'))
     assert convert(squares, tmp_path / "c", "--to", "cache", "--check") == 0
-    assert "all 20 samples are there already" in capsys.readouterr().out
+    assert "all 20 samples already exist" in capsys.readouterr().out
 
 
 def test_what_fails_before_anything_is_written_leaves_no_record(tmp_path, capsys):
@@ -643,7 +643,7 @@ def test_what_is_a_whole_is_begun_anew_and_that_is_said(squares, tmp_path, capsy
     about = {"about": {"files": ImageFolder(str(squares)).fingerprint(), "kind": "npz"}, "samples": None}
     (tmp_path / ".highway-convert-a.npz.json").write_text(json.dumps(about))
     assert convert(squares, tmp_path / "a.npz", "--check") == 0
-    assert "a.npz: begun anew, since it is written as a whole" in capsys.readouterr().out
+    assert "a.npz: the conversion starts again from the beginning, because a single file cannot be continued" in capsys.readouterr().out
 
 
 def test_what_was_removed_is_written_again(squares, tmp_path, capsys):
@@ -658,7 +658,7 @@ def test_nothing_is_no_source(tmp_path, capsys):
         pass
     for target in (["t", "--to", "ten"], ["a.npz"]):
         assert convert(tmp_path / "s.mdb", tmp_path / target[0], *target[1:]) == 1
-        assert "s.mdb: there are no samples in it" in capsys.readouterr().err
+        assert "s.mdb: the dataset has no samples" in capsys.readouterr().err
         assert convert(tmp_path / "s.tar", tmp_path / target[0], *target[1:]) == 1
         assert "there are no files in it" in capsys.readouterr().err
 

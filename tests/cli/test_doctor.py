@@ -73,7 +73,7 @@ def test_without_the_fast_packages_it_names_what_to_install(tmp_path):
 
 def test_without_extras_the_formats_are_a_whole_sentence(monkeypatch):
     monkeypatch.setattr(doctor, "version_of", lambda name: "")
-    assert found()["formats"].found.startswith("those without packages of their own; with pip install")
+    assert found()["formats"].found.startswith("formats that need no further package; with pip install")
 
 
 def test_few_files_and_a_small_dev_shm_are_named(monkeypatch):
@@ -81,7 +81,7 @@ def test_few_files_and_a_small_dev_shm_are_named(monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage(64 << 20, 0, 64 << 20))
     machine = found()
-    assert machine["files"].found == "256 may be open, 1,024 after `ulimit -n`"
+    assert machine["files"].found == "at most 256 open files, 1,024 after `ulimit -n`"
     assert "`ulimit -n 4096`" in machine["files"].advice
     if Path("/dev/shm").is_dir():
         assert "--shm-size=8g" in machine["/dev/shm"].advice
@@ -91,8 +91,8 @@ def test_a_quota_on_cores_is_named(monkeypatch):
     monkeypatch.setattr(doctor, "available_cores", lambda: 2)
     monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
     cores = found()["cores"]
-    assert cores.found == "2 of 8 may be used: workers default to 2"
-    assert "keeps 6 cores from this process" in cores.advice
+    assert cores.found == "2 of 8 are usable: the default number of workers is 2"
+    assert "withholds 6 cores from this process" in cores.advice
 
 
 @pytest.mark.parametrize(("setting", "has_advice"), [("1", False), (None, True)])
@@ -119,7 +119,7 @@ def test_it_says_which_package_owns_the_commands_that_tensorcom_has_too(tmp_path
     script(tmp_path, "tensorshow", "#!/bin/sh\n")
     assert doctor.owners_of_commands(str(tmp_path)) == (
         "tensormon of highway; tensorshow of another program; tensorstat of tensorcom; "
-        "serve-imagenet-dir, serve-imagenet-shards of nobody; highway's are always: "
+        "serve-imagenet-dir, serve-imagenet-shards of nobody; to always run highway's commands, use: "
         "highway show, highway stat, highway serve-dir, highway serve-shards"
     )
     assert "commands" in found()

@@ -52,7 +52,7 @@ def test_an_engine_that_there_is_not_is_refused_with_those_that_there_are(ask, w
 )
 def test_an_option_of_another_engine_is_refused(ask, write, option, value, of):
     code, _, error = ask("launch", write(FEED), "--on", "local", option, value)
-    assert code == 2 and error == f"highway: {option} is an option of --on {of}; leave it out with --on local\n"
+    assert code == 2 and error == f"highway: {option} is an option of --on {of}; remove it, or use another engine than local\n"
 
 
 def test_where_to_run_has_to_be_said(ask, write):
@@ -62,7 +62,7 @@ def test_where_to_run_has_to_be_said(ask, write):
 
 @pytest.mark.parametrize("engine", [engine.name for engine in ENGINES.values() if isinstance(engine, RenderingEngine)])
 def test_an_engine_that_writes_files_asks_where(ask, write, engine):
-    said = f"highway: --on {engine} writes files; give --render DIR, the folder to write them into, or --dry-run to see them\n"
+    said = f"highway: --on {engine} writes files; pass --render DIR, the folder for the files, or --dry-run to print them\n"
     assert ask("launch", write(FEED), "--on", engine) == (2, "", said)
 
 

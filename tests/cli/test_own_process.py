@@ -39,7 +39,7 @@ def main():
 
 sys.exit(main())
 """
-UNKNOWN = "how many messages were lost is not known"
+UNKNOWN = "the number of lost messages is unknown"
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ ENDS = {
 @pytest.mark.parametrize("which", ENDS)
 def test_a_library_that_ends_the_process_is_named_in_a_document(start, which):
     statement, code, how = ENDS[which]
-    message = f"the process of the run {how}; Ray may have ended it; {UNKNOWN}"
+    message = f"the process of the run {how}; perhaps Ray has ended it; {UNKNOWN}"
     process = start("import resource", "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))", statement)
     assert end(process) == (code, {"code": code, "message": message}, f"highway: {message}\n")
 

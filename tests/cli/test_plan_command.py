@@ -118,8 +118,8 @@ def test_a_plan_says_what_a_rate_takes_and_what_is_short_first(figures, ask):
     for role in ("reader", "worker", "trainer"):
         assert re.search(rf"^{role} +4,000\.0 +1 +1 ", out, re.M)
     assert f"\nworker: 1 x ZMQSource, {threads} x Sleep, 1 x ZMQSink in each process\n" in out
-    assert re.search(r"^First short when the rate grows: ", out, re.M)
-    assert re.search(r"^As the file is, .* samples/s at most; first short: worker: the 3 threads of Sleep\.$", out, re.M)
+    assert re.search(r"^The first shortage at a higher rate: ", out, re.M)
+    assert re.search(r"^With the numbers of the file .* samples/s; the first shortage: worker: the 3 threads of Sleep\.$", out, re.M)
     assert "this is not JSON" not in out
 
 
@@ -136,17 +136,22 @@ def test_a_plan_in_json_has_the_same(figures, ask):
 
 def test_memory_that_is_short_is_said_with_the_way_out(figures, ask):
     out = ask("plan", figures, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", "--cores", "4", "--memory-gb", "0.1")[1]
-    short = r"^Short at reader and worker and trainer: memory, of which it takes \d+%\. Lower budget_mb of its links"
+    short = r"^Too little for reader and worker and trainer: memory, of which \d+% is needed\. Lower budget_mb of the links"
     assert re.search(short, out, re.M)
     assert "First short" not in out
-    assert out.endswith("How fast the network is nobody knows here, so it is never short; say --gbit.\n") or fastest_here() is not None
+    assert (
+        out.endswith("The speed of the network is unknown, so the network is never a shortage; pass --gbit.\n")
+        or fastest_here() is not None
+    )
 
 
 def test_stages_that_were_not_measured_are_not_planned_with_the_figures_of_others(figures, ask):
     Path(figures).write_text(Path(figures).read_text().replace("[ZMQSource: {link: work}, ", "[ZMQSource: {link: work}, Identity, "))
     code, _, error = ask("plan", figures, *PLUGIN, "--images-per-second", "1", "--from", "figures.json")
     assert code == 2
-    assert "its stages are ZMQSource, Identity, Sleep, ZMQSink, but ZMQSource, Sleep, ZMQSink were measured; measure again" in error
+    assert (
+        "its stages are ZMQSource, Identity, Sleep, ZMQSink, but the measured stages are ZMQSource, Sleep, ZMQSink; measure again" in error
+    )
 
 
 @pytest.mark.parametrize(

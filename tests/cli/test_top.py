@@ -173,7 +173,7 @@ def test_who_does_not_answer_is_said_and_is_no_error(file, ask):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["top", "t.yaml"], "highway: t.yaml has no key metrics with the address of the run; give --metrics PORT"),
+        (["top", "t.yaml"], "highway: t.yaml has no key metrics with the address of the run; pass the same --metrics PORT"),
         (["top", "t.yaml", "-o", "t.svg"], "highway: -o t.svg: expected --once, and a name that ends in .svg"),
         (["top", "t.yaml", "--once", "-o", "t.png"], "highway: -o t.png: expected --once, and a name that ends in .svg"),
         (["top", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),

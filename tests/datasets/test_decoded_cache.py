@@ -115,7 +115,7 @@ def test_a_damaged_sample_is_named_or_replaced_by_the_next(path):
         DecodedCache(path)[4]
     with pytest.raises(DamagedError, match=r"damaged, samples 4") as caught:
         stamped(Reader(DecodedCache(path), 20, shuffle=False))
-    assert f"highway: it is about sample 4 (k4) of the cache {path}" in "".join(caught.value.__notes__)
+    assert f"highway: the error was raised for sample 4 (k4) of the cache {path}" in "".join(caught.value.__notes__)
     ((batch, passport),) = stamped(Reader(Without(path, "boxes"), 20, shuffle=False, epochs=1), on_error="skip")
     assert Counter(batch["n"].tolist()) == Counter([*range(4), 6, 6, *range(6, 20)])
     assert passport.keys[3:7] == ("k3", "k6", "k6", "k6")

@@ -115,7 +115,7 @@ def test_samples_with_other_fields_are_named_though_they_came_in_together(stream
     samples = [{"tokens": np.ones(2)}] * 20 + [{"text": np.ones(2)}] * 20
     with pytest.raises(ValueError, match=re.escape("a sample has fields ('text',), but others have ('tokens',)")) as caught:
         rows(Reader(samples, shuffle=False, num_workers=1), stream)
-    assert "highway: it is about epoch 0, item 20" in caught.value.__notes__
+    assert "highway: the error was raised for epoch 0, item 20" in caught.value.__notes__
 
 
 def test_fields_may_have_lengths_of_their_own():
@@ -220,7 +220,7 @@ def test_a_sequence_that_does_not_fit_is_named_though_others_came_in_with_it(str
     samples[23] = (np.zeros(9), np.zeros(1))
     with pytest.raises(ValueError) as caught:
         rows(Reader(samples, shuffle=False, num_workers=1), stream)
-    assert "highway: it is about epoch 0, item 23" in caught.value.__notes__
+    assert "highway: the error was raised for epoch 0, item 23" in caught.value.__notes__
 
 
 @settings(deadline=None, max_examples=60)

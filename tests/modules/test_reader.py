@@ -258,7 +258,7 @@ def failure(reader, error, **stage):
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_what_a_dataset_raises_says_which_sample_it_is_about(batch_size):
     error = failure(Reader(Samples(20, {7: OSError("disk on fire")}, named=True), batch_size), OSError)
-    assert error.startswith("disk on fire\nhighway: it is about sample 7 (k7) of Samples\nhighway: in stage 'Reader.read'")
+    assert error.startswith("disk on fire\nhighway: the error was raised for sample 7 (k7) of Samples\nhighway: in stage 'Reader.read'")
 
 
 @pytest.mark.parametrize("error", [IndexError("list index out of range"), KeyError(7), StopIteration()])
@@ -322,7 +322,7 @@ def test_the_sample_that_differs_from_the_others_of_its_batch_is_named(kind, num
     error = failure(Reader(Samples(20, {number: sample}), 4, shuffle=False, epochs=1), ValueError)
     way_out = "make them alike, in the dataset or by a map between the reader, without batch_size, and Batch"
     assert f"the sample is {form}, but others of its batch are int32 (1,); {way_out}" in error
-    assert f"highway: it is about sample {number} of Samples" in error
+    assert f"highway: the error was raised for sample {number} of Samples" in error
 
 
 def test_a_number_that_int32_has_no_room_for_is_named():
@@ -345,7 +345,7 @@ def test_a_sample_with_a_value_that_no_batch_holds_is_skipped_alone(value, ragge
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_no_sample_is_none(batch_size):
     error = failure(Reader(Samples(20, {7: None}), batch_size), TypeError)
-    assert "the dataset has returned None; expected a sample\nhighway: it is about sample 7 of Samples" in error
+    assert "the dataset has returned None; expected a sample\nhighway: the error was raised for sample 7 of Samples" in error
 
 
 def test_keys_that_are_too_few_are_an_error():
@@ -377,7 +377,7 @@ def test_blocks_of_what_has_none_are_an_error():
 
 def test_an_error_of_reading_several_at_once_is_about_the_one_sample():
     dataset = ReadAtOnce(20, {7: OSError("disk on fire")})
-    assert "disk on fire\nhighway: it is about sample 7 of ReadAtOnce" in failure(Reader(dataset, 10, shuffle=False), OSError)
+    assert "disk on fire\nhighway: the error was raised for sample 7 of ReadAtOnce" in failure(Reader(dataset, 10, shuffle=False), OSError)
     assert numbers(ReadAtOnce(20, {7: OSError("disk on fire")}), 10, on_error="skip") == [*range(7), 8, *range(8, 20)]
 
 
@@ -420,7 +420,7 @@ def test_a_file_that_is_removed_or_cut_short_meanwhile_is_named(noise, spoil, er
 
 def test_samples_that_are_no_images_are_told_so():
     error = failure(ImageFileReader([1, 2, 3], 2, (8, 8)), TypeError)
-    assert error.startswith("the sample is of type int; expected (encoded image, label)\nhighway: it is about sample ")
+    assert error.startswith("the sample is of type int; expected (encoded image, label)\nhighway: the error was raised for sample ")
     error = failure(ImageFileReader([{"image": Image.new("RGB", (8, 8)), "label": 0}], 1, (8, 8)), TypeError)
     assert "the sample is a dict with 'image': Image, 'label': int; expected (encoded image, label); for Hugging Face" in error
 
@@ -470,8 +470,12 @@ def own(reader):
         (["a"] * 10, TypeError, "Stored: __getfiles__ returned a list; expected StoredFiles"),
         (StoredFiles(["a"]), DatasetError, "Stored: __getfiles__ returned 1 samples for 10 numbers"),
         (StoredFiles(["a"] * 10, [1]), DatasetError, "Stored: __getfiles__ returned 1 labels for 10 numbers"),
-        (StoredFiles(["nowhere"] * 10, [1] * 10), FileNotFoundError, "nowhere'\nhighway: it is about sample 0 of Stored"),
-        (StoredFiles(["nowhere"] * 10), TypeError, "the sample is (bytes); expected (encoded image, label)\nhighway: it is about sample 0"),
+        (StoredFiles(["nowhere"] * 10, [1] * 10), FileNotFoundError, "nowhere'\nhighway: the error was raised for sample 0 of Stored"),
+        (
+            StoredFiles(["nowhere"] * 10),
+            TypeError,
+            "the sample is (bytes); expected (encoded image, label)\nhighway: the error was raised for sample 0",
+        ),
     ],
 )
 def test_a_dataset_that_says_wrongly_which_files_its_samples_are_is_told_so(noise, says, error, message):
@@ -551,7 +555,7 @@ def test_with_skip_a_bad_sample_is_counted_and_reported_once_in_each_epoch(caplo
     with Pipeline([Stage(alone, on_error="skip")]) as pipeline:
         list(pipeline.stamped())
         assert pipeline.stats().stages[1].errors == 3
-    assert "OSError: disk on fire; highway: it is about sample 7 of Samples" in caplog.text
+    assert "OSError: disk on fire; highway: the error was raised for sample 7 of Samples" in caplog.text
 
 
 def test_with_skip_a_budget_of_errors_ends_the_run():

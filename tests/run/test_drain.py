@@ -64,7 +64,7 @@ def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, cal
     assert call("drain", path, "--role", "worker", "--replica", "1") == (
         2,
         "",
-        f"highway: --replica 1: no such worker of {path} runs here; expected one of 0\n",
+        f"highway: --replica 1: the role worker of {path} has no process with this number on this machine; expected one of 0\n",
     )
     Path("stop").touch()
     _, out, error = ended = run.end()
@@ -154,7 +154,7 @@ def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(joined, number
     Path("stop").touch()
     code, out, error = other.end()
     assert code == 0, error
-    assert "another worker runs here as number 0; `highway drain` calls this one number 1" in error
+    assert "another process of worker already runs here with the number 0; use number 1 to drain this process with `highway drain`" in error
     share = int(re.search(r"^worker: ([\d,]+) items in ", out, re.M)[1].replace(",", ""))
     assert 0 < share < assert_nothing_is_lost(run.end(), numbers)
 
@@ -195,7 +195,7 @@ def test_what_is_drained_is_not_started_again(write, start, call):
 
 def test_draining_what_does_not_run_is_exit_code_2(write, call):
     path = write("roles: {a: {replicas: 2, stages: [$Numbers]}}")
-    message = f"highway: no a of {path} runs here; only your own processes on this machine are found\n"
+    message = f"highway: no process of the role a of {path} was found; this command finds only your own processes on this machine\n"
     assert call("drain", path, "--role", "a") == (2, "", message)
     assert call("drain", path, "--role", "b") == (2, "", f"highway: {path}: no role 'b'; expected one of a\n")
 

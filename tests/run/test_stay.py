@@ -36,7 +36,7 @@ def test_a_role_that_fails_does_not_stay(call, write):
 
 
 def test_only_one_process_stays(ask, write):
-    said = "highway: --stay without a --role that is one process here; which is to stay?\n"
+    said = "highway: --stay needs a --role with one process on this machine, which then waits\n"
     assert ask("run", write(ONE), "--stay") == (2, "", said)
 
 

@@ -94,7 +94,7 @@ def test_the_same_bytes_are_there_with_a_tenth_of_the_answers_faulty(store, squa
     assert convert(squares, url, *options, "--check") == 0, capsys.readouterr()
     out = capsys.readouterr().out
     assert f"s3://bucket/out/{target}: compared with SRC, all 20 samples are the same" in out
-    assert convert(squares, url, *options) == 0 and "all 20 samples are there already" in capsys.readouterr().out
+    assert convert(squares, url, *options) == 0 and "all 20 samples already exist" in capsys.readouterr().out
     assert convert(squares, tmp_path / "here" / target, *options) == 0
     if name not in NAMED_ANEW:
         assert objects(store) == files(tmp_path / "here")
@@ -162,12 +162,12 @@ def test_files_that_are_there_are_kept_and_no_other_is_written(store, squares, c
     del store.objects["bucket", "out/s-1.tar"]
     asked = len(store.asked)
     assert convert(squares, url, "--shard-size", 6) == 0
-    assert "6 samples written; 14 were there already" in capsys.readouterr().out and objects(store) == before
+    assert "6 samples written; 14 already existed" in capsys.readouterr().out and objects(store) == before
     written = [path for method, path, *_ in store.asked[asked:] if method == "PUT"]
     assert len(written) == 2 and "s-1.tar" in written[0] and ".highway-convert-s-" in written[1]
     assert convert(squares, url, "--shard-size", 7) == 2
     assert (
-        "an earlier conversion had other inputs (shard_size differ); remove it and s3://bucket/out/.highway-convert-s-"
+        "an earlier conversion to this path had different inputs or settings (shard_size); remove s3://bucket/out/s-%d.tar and "
         in capsys.readouterr().err
     )
 
@@ -189,7 +189,7 @@ def test_something_else_that_is_there_is_not_written_over(store, squares, capsys
     before = dict(store.objects)
     for target in (("a.tar",), ("f", "--to", "folder"), ("f", "--to", "mds"), ("s-%d.tar",)):
         assert convert(squares, f"s3://bucket/out/{target[0]}", *target[1:]) == 2
-        assert f"s3://bucket/out/{target[0]}: it exists already, and no conversion has written it" in capsys.readouterr().err
+        assert f"s3://bucket/out/{target[0]}: already exists, but no conversion has written it" in capsys.readouterr().err
     assert store.objects == before
     assert convert("s3://bucket/out/a.tar?attempts=3", "s3://bucket/out/a.tar") == 2
     assert "s3://bucket/out/a.tar: SRC and DST are the same" in capsys.readouterr().err
@@ -203,7 +203,7 @@ def test_something_else_that_is_there_is_not_written_over(store, squares, capsys
             "https:// can be read, but not written; name a bucket (s3://, gs://, az://)",
         ),
         (("s3://bucket/out",), "s3://bucket/out: the name does not tell the format; add --to shards, "),
-        (("s3://bucket/o-%d/s.tar",), "expected one place for the file's number, such as samples-%06d.tar"),
+        (("s3://bucket/o-%d/s.tar",), "expected at most one number format, such as samples-%06d.tar"),
         (("s3://bucket/s.tar?listing=.l",), "listing= is only for reading; remove it"),
         (("s3://bucket/s.tar.gz?attempts=2",), "shards can be read compressed, but not written compressed; name it *.tar"),
         (("s3://bucket/s.tar?atempts=2",), "unknown option 'atempts'; did you mean attempts?"),
@@ -222,7 +222,10 @@ def test_what_cannot_be_written_is_one_sentence(store, squares, capsys, target, 
 def test_what_is_read_from_copies_says_where_to_put_them_before_anything_is_written(store, squares, monkeypatch, capsys):
     monkeypatch.delenv("HIGHWAY_CACHE_DIR")
     assert convert(squares, "s3://bucket/a.lmdb", "--check") == 2
-    assert "s3://bucket/a.lmdb: --check reads lmdb from a copy on this machine; say where: HIGHWAY_CACHE_DIR" in capsys.readouterr().err
+    assert (
+        "s3://bucket/a.lmdb: --check reads lmdb from a copy on this machine; set the folder of the copy with HIGHWAY_CACHE_DIR"
+        in capsys.readouterr().err
+    )
     assert store.asked == [] and convert(squares, "s3://bucket/a.lmdb") == 0
 
 

@@ -53,7 +53,7 @@ class Compared:
         for sample, place, other in zip(expected, places, self._read(places), strict=True):
             differences = ["it is missing"] if other is None else list(self._differences(sample, other))
             if self.format.keeps_order and place is not None and place != sample.number:
-                differences.insert(0, f"it is number {place} there")
+                differences.insert(0, f"it has index {place} in DST")
             found += [f"sample {sample.number} ({sample.key!r}): {difference}" for difference in differences]
             context.count(self, "samples")
         return len(expected), found
@@ -75,7 +75,7 @@ class Compared:
 
     def _differences(self, expected: KeyedSample, found: KeyedSample) -> Iterator[str]:
         if self.format.keeps_keys and found.key != expected.key:
-            yield f"its key is {found.key!r} there"
+            yield f"its key in DST is {found.key!r}"
         fields = found.fields
         image = next((name for name, value in expected.fields.items() if isinstance(value, np.ndarray)), "")
         if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # the encoding in the converted file
@@ -115,9 +115,9 @@ class Differences:
     def report(self, path: str) -> int:
         """Print the result of the comparison, and return the exit code."""
         if self.total != self.samples:
-            print(f"{path}: {self.total:,} samples are there, but {self.samples:,} in SRC")
+            print(f"{path}: DST has {self.total:,} samples, but SRC has {self.samples:,}")
         if self.count:
-            more = f", of which these are the first {_SHOWN}" if self.count > _SHOWN else ""
+            more = f"; the first {_SHOWN} are" if self.count > _SHOWN else ""
             print("\n  ".join([f"{path}: {self.count:,} differences from SRC{more}:", *self.shown]))
         elif self.total == self.samples:
             print(f"{path}: compared with SRC, all {self.samples:,} samples are the same")
@@ -143,13 +143,13 @@ def difference(expected: Any, found: Any) -> str:
         return f"{kinds[0]} in SRC, {kinds[1]} in DST"
     if isinstance(expected, dict):
         if expected.keys() != found.keys():
-            return f"the names {', '.join(map(str, expected))} in SRC, {', '.join(map(str, found))} in DST"
+            return f"the field names are {', '.join(map(str, expected))} in SRC, and {', '.join(map(str, found))} in DST"
         parts = [(f"[{name!r}]", expected[name], found[name]) for name in expected]
     elif isinstance(expected, (list, tuple)):
         parts = [(f"[{place}]", *pair) for place, pair in enumerate(zip(expected, found, strict=True))]
     elif isinstance(expected, (str, bytes)):
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(expected, found, strict=False)))
-        return "" if expected == found else f"differs from place {same} on ({len(expected)} long in SRC, {len(found)} in DST)"
+        return "" if expected == found else f"differs from position {same} on (length {len(expected)} in SRC, {len(found)} in DST)"
     elif expected is None or _is_object(expected):
         return "" if expected == found else f"{expected!r} in SRC, {found!r} in DST"
     else:

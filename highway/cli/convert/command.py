@@ -100,26 +100,37 @@ _TICK = 0.1  # seconds between two updates of the progress
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"Formats:\n{table()}"
-    sources = "what to read: a path, a pattern ('photos-{000..015}.tar', photos-*.tar), or several paths of one format"
+    sources = "the dataset to read: a path, a pattern ('photos-{000..015}.tar', photos-*.tar), or several paths of one format"
     parser.add_argument("source", nargs="+", metavar="SRC", help=sources)
-    target = "what to write; for several files a path with a place for their number: photos-%%06d.tar"
+    target = "the path to write; to write several files, include a number format: photos-%%06d.tar"
     parser.add_argument("target", metavar="DST", help=target)
-    parser.add_argument("--from", dest="source_format", metavar="FORMAT", help="what SRC is; default: as its name or content says")
-    parser.add_argument("--to", metavar="FORMAT", help="what to make; default: as the name of DST says")
-    said = "a parameter of what reads SRC, which `highway list` shows: --read split=val; VALUE may be JSON; may be given again"
+    parser.add_argument(
+        "--from", dest="source_format", metavar="FORMAT", help="the format of SRC; default: determined by the name or content of SRC"
+    )
+    parser.add_argument("--to", metavar="FORMAT", help="the format of DST; default: determined by the name of DST")
+    said = "a parameter of the dataset that reads SRC, such as split=val (see `highway list`); VALUE can be JSON; repeatable"
     parser.add_argument("--read", action="append", default=[], type=_option, metavar="NAME=VALUE", help=said)
-    said = "a parameter of what writes DST, which docs/howto/formats.md names; may be given again"
+    said = "a parameter of the writer of DST; docs/howto/formats.md lists the parameters; repeatable"
     parser.add_argument("--write", action="append", default=[], type=_option, metavar="NAME=VALUE", help=said)
-    said = f"samples in each of several files; default: {_SHARD}"
+    said = f"number of samples per file, if DST has a number format; default: {_SHARD}"
     parser.add_argument("--shard-size", type=arguments.positive, metavar="N", help=said)
-    parser.add_argument("--images", choices=("encoded", "decoded"), help="whether images are written as they are; default: see below")
-    said = "what the fields of samples are called that are tuples; default: image,label if the first is an encoded image, else 0,1,..."
+    parser.add_argument(
+        "--images",
+        choices=("encoded", "decoded"),
+        help="write images as encoded files or as decoded pixels; the default depends on the format",
+    )
+    said = "names for the fields of tuples; default: image,label if the first field is an encoded image, otherwise 0,1,..."
     parser.add_argument("--names", metavar="NAME,...", help=said)
-    parser.add_argument("--fields", metavar="NAME,...", help="the fields to keep, as they are called in SRC; default: all")
-    parser.add_argument("--number-keys", action="store_true", help="name samples by their numbers, not as in SRC")
-    said = "then read DST and compare every sample with SRC; this compares the checksums in SRC and DST, too"
+    parser.add_argument("--fields", metavar="NAME,...", help="the fields to write, by their names in SRC; default: all")
+    parser.add_argument("--number-keys", action="store_true", help="use the index of a sample as its key, instead of its key in SRC")
+    said = "after the conversion, compare each sample in DST with SRC, and verify the checksums in SRC and DST"
     parser.add_argument("--check", action="store_true", help=said)
-    parser.add_argument("--workers", type=arguments.positive, metavar="N", help="threads that read, decode and write; default: the cores")
+    parser.add_argument(
+        "--workers",
+        type=arguments.positive,
+        metavar="N",
+        help="number of threads that read, decode and write; default: the number of cores",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -128,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     target = Target(options.target, to, options.shard_size or _SHARD, written_with(to, dict(options.write)))
     if options.shard_size and not (target.pattern and to.layout == "files"):
         several = f"samples-%06d{to.suffixes[0]}" if to.layout == "files" else f"{to.name} has none"
-        raise ConfigError(f"{target.name}: --shard-size writes several files, so DST needs a place for their number: {several}")
+        raise ConfigError(f"{target.name}: --shard-size writes several files, so DST needs a number format: {several}")
     of, paths = recognised(options.source, options.source_format)
     if _place(options.target) in map(_place, paths):
         raise ConfigError(f"{target.name}: SRC and DST are the same")
@@ -139,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
     images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
     source = Input(read(of, paths, dict(options.read), options.check), AS[images[options.images]], names, fields, options.number_keys)
     if source.total == 0:
-        raise DatasetError(f"{options.source[0]}: there are no samples in it")
+        raise DatasetError(f"{options.source[0]}: the dataset has no samples")
     said: dict[str, Any] = {  # further settings that change the result
         "shard_size": target.size if target.pattern and to.layout == "files" else None,
         "images": options.images,
@@ -156,7 +167,7 @@ def run(options: argparse.Namespace) -> int:
     if record.samples is None or target.lacks(record.samples):
         target.remove_parts()
         if record.was_begun and not target.is_written_in_parts and not target.pattern:
-            print(f"{target.name}: begun anew, since it is written as a whole")
+            print(f"{target.name}: the conversion starts again from the beginning, because a single file cannot be continued")
         try:
             written, kept = _convert(source, target, options.workers)
         except BaseException:
@@ -165,10 +176,10 @@ def run(options: argparse.Namespace) -> int:
                     record.remove()
             raise
         record.finish(written + kept)
-        there = f"; {kept:,} were there already" if kept else ""
+        there = f"; {kept:,} already existed" if kept else ""
         print(f"{target.name}: {written:,} samples written{there}")
     else:
-        print(f"{target.name}: all {record.samples:,} samples are there already")
+        print(f"{target.name}: all {record.samples:,} samples already exist")
     return _check(source, target, options.workers) if options.check else command.DONE
 
 
@@ -254,16 +265,17 @@ class Record:
                 of, record.samples, record.was_begun = dict(found["about"]), found["samples"], True
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 raise ConfigError(
-                    f"{place}: the record of the conversion is missing or damaged: {error!r}; remove it and {target}"
+                    f"{place}: the record of the conversion is missing or damaged: {error!r}; remove the record and {target}"
                 ) from error
             if of != about:
                 changed = ", ".join(sorted(name for name in {**about, **of} if of.get(name) != about.get(name)))
                 raise ConfigError(
-                    f"{target}: an earlier conversion had other inputs ({changed} differ); remove it and {place}, or choose another DST"
+                    f"{target}: an earlier conversion to this path had different inputs or settings ({changed}); remove {target} and "
+                    f"{place}, or choose another DST"
                 )
             return record
         if not is_empty:
-            raise ConfigError(f"{target}: it exists already, and no conversion has written it; choose another DST")
+            raise ConfigError(f"{target}: already exists, but no conversion has written it; choose another DST")
         record._save()
         return record
 

@@ -83,7 +83,7 @@ class Input:
                 try:
                     sample = self.sample(number, next(found))
                 except Exception as error:
-                    error.add_note(f"highway: it is about {locate(self.data, number)}")
+                    error.add_note(f"highway: the error was raised for {locate(self.data, number)}")
                     raise
                 yield sample
 
@@ -99,7 +99,7 @@ class Input:
         if type(item) is Stamped:
             item, keys = item.item, keys or item.passport.keys
         if len(keys) > 1:
-            raise ValueError(f"it is a batch of {len(keys)} samples; write them one by one, with Unbatch before the sink")
+            raise ValueError(f"the item is a batch of {len(keys)} samples; put Unbatch before the sink, which writes single samples")
         fields = _dict(item, self.names)
         for name in self.fields:
             if name not in fields:
@@ -114,7 +114,9 @@ def _dict(item: Any, names: Sequence[str]) -> dict[str, Any]:
     known, values = batch.names(item), batch.fields(item)
     if not isinstance(item, dict):
         if names and len(names) != len(known):
-            raise ConfigError(f"--names has {len(names)} names, {', '.join(names)}, but the sample {len(known)} fields; name each")
+            raise ConfigError(
+                f"--names has {len(names)} names ({', '.join(names)}), but the sample has {len(known)} fields; give one name for each field"
+            )
         known = tuple(names) or (_LABELLED[: len(known)] if len(known) <= 2 and _is_image(values[0]) else known)
     pairs = zip(known, values, strict=True)
     return {str(name): value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value for name, value in pairs}

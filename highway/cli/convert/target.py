@@ -87,8 +87,8 @@ class Target:
         """Raise ConfigError if files in a store cannot be read back on this machine."""
         if is_url(self.path) and self.format.is_copied and not parse(self.path).options.cache_dir:
             raise ConfigError(
-                f"{self.name}: --check reads {self.format.name} from a copy on this machine; say where: HIGHWAY_CACHE_DIR in the "
-                "environment, or ?cache_dir=FOLDER behind DST"
+                f"{self.name}: --check reads {self.format.name} from a copy on this machine; set the folder of the copy with "
+                f"HIGHWAY_CACHE_DIR in the environment, or append ?cache_dir=FOLDER to DST"
             )
 
     def has(self, number: int) -> bool:
@@ -173,8 +173,8 @@ class Target:
 
 
 _EXPECTED = {
-    "files": "one place for the file's number, such as samples-%06d{suffix}, or none",
-    "one": "a path without %: it is one file or folder",
+    "files": "at most one number format, such as samples-%06d{suffix}",
+    "one": "a path without %, because all samples are in one file or folder",
     "each": "a folder, without %",
     "keys": "a folder, without %",
 }

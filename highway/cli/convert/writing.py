@@ -111,7 +111,7 @@ def _add(writer: SampleWriter, sample: KeyedSample) -> None:
     try:
         writer.add(sample.key, sample.fields)
     except Exception as error:
-        error.add_note(f"highway: it is about sample {sample.number} ({sample.key!r})")
+        error.add_note(f"highway: the error was raised for sample {sample.number} ({sample.key!r})")
         if re.search("[\ud800-\udfff]", sample.key):
-            error.add_note("highway: its key is the name of a file that is no UTF-8: rename that, or say --number-keys")
+            error.add_note("highway: the key of the sample is a file name that is not UTF-8: rename the file, or pass --number-keys")
         raise

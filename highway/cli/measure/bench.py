@@ -58,15 +58,15 @@ def balance(costs: list[StageCost], cores: int) -> Balance:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
-    parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default all, one after the other")
+    parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default, all roles are measured one after another")
     add_measure_options(parser)
-    parser.add_argument("--json", action="store_true", help="print what `highway plan --from` reads; measures the GIL and the links, too")
+    parser.add_argument("--json", action="store_true", help="print JSON for `highway plan --from`; also measure the GIL and the links")
 
 
 def add_measure_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of commands that measure roles to a parser."""
-    parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
-    items = "most that the source is asked for; default: 256"
+    parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="maximum seconds for each stage; default: 5")
+    items = "maximum number of items from the source; default: 256"
     parser.add_argument("--items", type=arguments.positive, default=256, metavar="N", help=items)
 
 
@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
     rates = {}
     for role in chosen:
         if (urls := roles.outside(role)) and not options.role:
-            why = f"{' and '.join(urls)} is fed by nobody in the file; start its sender, and say --role {role}"
-            console.print(f"{role}: not measured, since {why}", soft_wrap=True)
+            why = f"no role in the file sends to {' and '.join(urls)}; start the sender, and pass --role {role}"
+            console.print(f"{role}: not measured, because {why}", soft_wrap=True)
             continue
         console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
         stages, measured = roles.measure(role)
@@ -119,7 +119,7 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
     if len(rates) > 1:
         slowest = min(rates, key=rates.__getitem__)
         replicas = topology.roles[slowest].replicas
-        subject = f"its {replicas} replicas hand on" if replicas > 1 else "it hands on"
+        subject = f"its {replicas} replicas yield" if replicas > 1 else "it yields"
         console.print(f"{slowest} is the slowest role: {subject} {rates[slowest]:,.1f} items/s at most.", soft_wrap=True)
 
 
@@ -138,21 +138,24 @@ def show(console: Console, costs: list[StageCost], cores: int, links: Collection
     console.print(table(rows, console.width))
     for cost in costs:
         if not cost.seconds and cost.name not in links:
-            console.print(f"{cost.name} was not measured: nothing passed it in time.", soft_wrap=True)
+            console.print(f"{cost.name} was not measured: no item passed it in time.", soft_wrap=True)
     measured = [cost for cost in costs if cost.seconds]
     if not measured:
-        console.print("Nothing was measured, since no item came in time; does the sender run?", soft_wrap=True)
+        console.print("Nothing was measured, because no item came in time; is the sender running?", soft_wrap=True)
         return
     slowest = min(measured, key=lambda cost: cost.rate(cores))
     console.print(f"{slowest.name} is the bottleneck.", soft_wrap=True)
     if not with_advice:
         return
-    console.print(f"Balanced, {balanced.rate:,.1f} items/s are possible at the end; the limit is {balanced.limit}.", soft_wrap=True)
+    console.print(
+        f"With these numbers of workers, {balanced.rate:,.1f} items/s are possible at the end; the limit is {balanced.limit}.",
+        soft_wrap=True,
+    )
     changes = [
         f"num_workers={workers} for {cost.name}"
         for cost, workers in zip(costs, balanced.workers, strict=True)
         if cost.shape == "map" and workers != cost.workers
     ]
-    console.print(f"Set {', '.join(changes)}." if changes else "The workers are balanced as they are.", soft_wrap=True)
+    console.print(f"Set {', '.join(changes)}." if changes else "The numbers of workers are already balanced.", soft_wrap=True)
     if not changes and slowest.shape == "map" and 1 < cores <= slowest.workers:
         console.print(f"{slowest.name}: {BEYOND_CORES}.", soft_wrap=True)

@@ -34,22 +34,37 @@ MANY_NAMES = 10_000  # files per second that are many for a shared disk
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     add = parser.add_argument
-    rate = "samples per second that each role at an end is to get: all its processes together, or each of them over links that publish"
+    rate = "required samples per second of each role at the end of the topology: in total, or for each process if its link publishes"
     add("--images-per-second", type=arguments.rate, required=True, metavar="N", help=rate)
-    add("--from", dest="figures", metavar="FILE.json", help="what `highway bench FILE --json` has printed; by default all is measured here")
-    add("--cores", type=arguments.positive, metavar="N", help="cores of each host; default: those of this machine")
-    add("--memory-gb", type=arguments.rate, metavar="GB", help="memory of each host that processes may take; default: what is left here")
-    add("--gbit", type=arguments.rate, metavar="G", help="Gbit/s of a network interface, in each direction; default: the fastest one here")
-    add("--nics", type=arguments.positive, default=1, metavar="N", help="network interfaces of each host; default: %(default)s")
+    add(
+        "--from",
+        dest="figures",
+        metavar="FILE.json",
+        help="the output of `highway bench FILE --json`; by default, this command measures all roles",
+    )
+    add("--cores", type=arguments.positive, metavar="N", help="number of cores of each host; default: the cores of this machine")
+    add(
+        "--memory-gb",
+        type=arguments.rate,
+        metavar="GB",
+        help="memory of each host for processes; default: the available memory of this machine",
+    )
+    add(
+        "--gbit",
+        type=arguments.rate,
+        metavar="G",
+        help="Gbit/s of a network interface in each direction; default: the fastest interface of this machine",
+    )
+    add("--nics", type=arguments.positive, default=1, metavar="N", help="number of network interfaces of each host; default: %(default)s")
     add(
         "--disk-mb",
         type=arguments.rate,
         metavar="MB",
-        help="megabytes per second that files can be read with on each host; default: any number",
+        help="megabytes per second that each host can read from files; default: no limit",
     )
-    add("--gpus", type=arguments.positive, metavar="N", help="GPUs of each host, for roles whose resources name some; default: any number")
+    add("--gpus", type=arguments.positive, metavar="N", help="number of GPUs of each host, for roles that need GPUs; default: no limit")
     add_measure_options(parser)
-    add("--json", action="store_true", help="print it as JSON")
+    add("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,9 +91,10 @@ def run(options: argparse.Namespace) -> int:
     for sentence in [*_short(options.images_per_second, host, sizes), *([_as_it_is(now, host)] if now else []), *notes]:
         console.print(sentence, soft_wrap=True)
     if asked.names > MANY_NAMES:
-        what = f"{asked.questions:,.0f} questions a second, for {asked.names:,.0f} names"
+        what = f"{asked.questions:,.0f} queries per second, for {asked.names:,.0f} names"
         console.print(
-            f"On an engine the processes ask the rendezvous {what}: too many for files; connect fewer to each other.", soft_wrap=True
+            f"On an engine, the processes send the rendezvous {what}: too many for files; connect fewer processes to each other.",
+            soft_wrap=True,
         )
     return command.DONE
 
@@ -99,7 +115,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
     memory = f", {host.memory_mb / 1e3:,.1f} GB" if host.memory_mb else ""
     network = f", {f'{host.nics} x ' if host.nics > 1 else ''}{host.gbit:g} Gbit/s" if host.gbit else ", a network of unknown speed"
     console.print(
-        f"On hosts with {_count(host.cores, 'core')}{memory}{network}; each role on hosts of its own, which are filled to {FULL:.0%}:"
+        f"On hosts with {_count(host.cores, 'core')}{memory}{network}; each role has its own hosts, which are used to {FULL:.0%}:"
     )
     heading = ("role", "samples/s", "hosts", "processes", "threads each", "cores", "GB", "Gbit/s in", "out", "MB/s read", "fullest", "")
     rows = [list(map(Cell, heading))]
@@ -122,7 +138,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
             ]
         )
     console.print(table(rows, console.width, left=(0, 10)))
-    console.print("Cores, GB, Gbit/s of an interface and MB/s are those of one host.")
+    console.print("Cores, GB, Gbit/s of an interface and MB/s are for one host.")
     for each in sizes:
         console.print(
             f"{each.role}: {', '.join(f'{count} x {name}' for name, count in each.threads.items())} in each process", soft_wrap=True
@@ -141,43 +157,44 @@ def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[s
                 over.setdefault(used.what, {})[each.role] = used.part
     for what, roles in over.items():
         way_out = next((way for begin, way in WAYS_OUT.items() if what.startswith(begin)), IN_PARTS)
-        yield f"Short at {' and '.join(roles)}: {what}, of which it takes {max(roles.values()):.0%}. {way_out}"
+        yield f"Too little for {' and '.join(roles)}: {what}, of which {max(roles.values()):.0%} is needed. {way_out}"
     if not over:
         first = max(sizes, key=lambda each: each.fullest.part)
-        yield f"First short when the rate grows: {first.fullest.what} of {first.role}, at {rate / first.fullest.part:,.0f} samples/s."
+        yield f"The first shortage at a higher rate: {first.fullest.what} of {first.role}, at {rate / first.fullest.part:,.0f} samples/s."
     if (whole := max(together(sizes, host), key=lambda each: each.part)).part <= FULL:
-        yield f"One such host has room for all roles, and no network between them then: {whole.part:.0%} of its {whole.what}."
+        yield f"One such host has room for all roles, and then needs no network between them: {whole.part:.0%} of its {whole.what} is used."
 
 
-IN_PARTS = "Each of its processes gets all of it, or its links keep it on one host: let it be sent in parts (kind: push), over tcp."
+IN_PARTS = "Each process of the role gets all items, or the links keep the role on one host: distribute the items (kind: push), over tcp."
 WAYS_OUT = {
-    MEMORY: "Lower budget_mb of its links, or connect fewer processes to each other: each connection may take as much at each end.",
+    MEMORY: "Lower budget_mb of the links, or connect fewer processes to each other: each connection can use budget_mb at each end.",
     "autoscale": "Raise it.",
-    GPUS: "No such host has as many as one process takes.",
+    GPUS: "No such host has as many GPUs as one process needs.",
 }
 
 
 def _as_it_is(now: Used, host: HostSize) -> str:
-    return f"As the file is, with {_count(host.cores, 'core')} a host: {now.part:,.0f} samples/s at most; first short: {now.what}."
+    cores = _count(host.cores, "core")
+    return f"With the numbers of the file and {cores} per host: at most {now.part:,.0f} samples/s; the first shortage: {now.what}."
 
 
 def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
     """Yield notes about costs that the estimate does not include."""
     for name in topology.roles:
         if name not in given.roles:
-            yield f"{name} was not measured, and is not in these sums: what it receives is not made in the file."
+            yield f"{name} was not measured and does not count here, because no role in the file sends its input."
     for name, cost in given.roles.items():
         if missing := [stage.name for stage in cost.stages if not stage.seconds and stage.shape != "source"]:
-            yield f"{name}: nothing passed {' and '.join(missing)} in time, so the sums are without; measure longer, by --seconds."
+            yield f"{name}: no item passed {' and '.join(missing)} in time, so it does not count here; measure longer, with --seconds."
     for edge in graph(topology).edges:
         if not edge.name and {edge.source, edge.target} <= set(topology.roles):
-            yield f"{edge.source} sends to {edge.target} at a URL, which is left out of the network's sums; make it a link of the file."
+            yield f"{edge.source} sends to {edge.target} at a URL, which does not count for the network; define a link in the file instead."
     if host.gbit is None:
-        yield "How fast the network is nobody knows here, so it is never short; say --gbit."
+        yield "The speed of the network is unknown, so the network is never a shortage; pass --gbit."
     for each in sizes:
         role = topology.roles[each.role]
         if each.replicas > role.replicas and not any(each.role in ends for ends in _receivers(topology)):
-            yield f"{each.role} takes {each.replicas} processes that each read a part: give each its part by ${{replica}}."
+            yield f"{each.role} needs {each.replicas} processes, each of which reads a part of the data: select the part by ${{replica}}."
 
 
 def _receivers(topology: Topology) -> Iterator[Sequence[str]]:

@@ -187,7 +187,7 @@ def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibratio
         now, then = [stage.label for stage, _ in stages], [stage.name for stage in cost.stages]
         if role.stages and now != then:
             raise role.location.error(
-                f"its stages are {', '.join(now)}, but {', '.join(then)} were measured; measure again, by `highway bench --json`"
+                f"its stages are {', '.join(now)}, but the measured stages are {', '.join(then)}; measure again with `highway bench --json`"
             )
         running = [
             replace(own, workers=_workers(stage, shape, cores), waiting=stage.buffer_size or WAITING)

@@ -82,7 +82,10 @@ def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[
                 try:
                     items[row] = here(item, default_rng((*seed, place, row)))
                 except Exception as error:
-                    error.add_note(f"of the image {names[row]}, which is {_shape(item)} (height x width) there; --image takes others")
+                    error.add_note(
+                        f"of the image {names[row]}, which has {_shape(item)} pixels (height x width) at this stage; --image "
+                        f"selects other images"
+                    )
                     raise
         else:
             items = split(here(collate(items, as_lists=True), default_rng((*seed, place))))

@@ -20,13 +20,13 @@ INTERVAL = 1.0  # seconds between two polls
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Serve a page that shows a running topology. In place of FILE, endpoints may be given: http://host:port"
+    parser.description = "Serve a page that shows a running topology. You can pass endpoints (http://host:port) in place of FILE."
     add_file_options(parser)
     add_dashboard_option(parser)
     add = parser.add_argument
-    add("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
-    add("--host", metavar="NAME", help="look only at this host of the file")
-    add("--local", action="store_true", help="the file names other machines, but everything runs on this one, as with `highway run FILE`")
+    add("--metrics", metavar="PORT", help="the port of the endpoints, or a range of ports; default: the port in the file")
+    add("--host", metavar="NAME", help="show only this host of the file")
+    add("--local", action="store_true", help="treat this machine as every host of the file, as `highway run FILE` does")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,8 +12,10 @@ from highway.cli.streams.subscription import Count, add_subscription_options, lo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_subscription_options(parser)
-    parser.add_argument("-R", "--raw", action="store_true", help="do not decode: batches/s and MB/s alone, without samples and gaps")
-    parser.add_argument("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines; default: 10")
+    parser.add_argument("-R", "--raw", action="store_true", help="do not decode: print only batches/s and MB/s, without samples and gaps")
+    parser.add_argument(
+        "-r", "--report", type=arguments.positive, default=10, metavar="N", help="number of batches between two lines; default: 10"
+    )
     parser.add_argument("-c", "--count", type=arguments.positive, default=sys.maxsize, metavar="N", help="end after N batches")
 
 

@@ -14,11 +14,11 @@ from highway.transforms import Normalize, RandomResizedCrop
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     serving.add_arguments(parser)
-    folder = "holds `train`, and that a folder for each label; default: ./imagenet"
+    folder = "the folder that contains `train`, which has one folder per label; default: ./imagenet"
     parser.add_argument("-d", "--dir", default="./imagenet", metavar="DIR", help=folder)
     serving.add_threads(parser, ("-w", "--workers"), "-P")
-    parser.add_argument("-S", "--no-shuffle", action="store_true", help="keep the order of the paths")
-    parser.add_argument("-n", "--normalize", action="store_true", help="send float32 of mean 0 and deviation 1 instead of uint8")
+    parser.add_argument("-S", "--no-shuffle", action="store_true", help="send images in the order of their paths")
+    parser.add_argument("-n", "--normalize", action="store_true", help="send float32 with mean 0 and standard deviation 1 instead of uint8")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -28,11 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serving.add_threads(parser, ("-N", "--num-workers"), "-p")
     size = "x".join(map(str, serving.SHAPE))
     stored = (
-        "send images in the size in which they are stored, as tensorcom's command did, which has to be one size in a batch. Default: crop "
-        f"each to {size} at random and mirror half of them, since photographs differ in size"
+        "send images in their stored size, as tensorcom's command did; all images of a batch must have the same size. Default: crop "
+        f"each image to {size} at random, and mirror half of the images"
     )
     parser.add_argument("--as-stored", action="store_true", help=stored)
-    parser.add_argument("-S", "--shuffle", action="store_true", help=f"mix the order of the shards, and that of each {BUFFER} images")
+    parser.add_argument(
+        "-S", "--shuffle", action="store_true", help=f"shuffle the shards, and shuffle images in a buffer of {BUFFER} images"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,8 +64,8 @@ class _Stacked:
                 (height, width), (high, wide) = images[0].shape[:2], images[other].shape[:2]
                 first, second = (row_keys(items.passport, len(images))[row] for row in (0, other))
                 raise ValueError(
-                    f"image {first!r} is {height}x{width} and image {second!r} is {high}x{wide} (height x width); the images of a batch "
-                    "need one size: leave out --as-stored, which crops them, or store them in one size"
+                    f"image {first!r} is {height}x{width} and image {second!r} is {high}x{wide} (height x width); all images of a batch "
+                    f"must have the same size: remove --as-stored, so that images are cropped, or store images of one size"
                 )
             yield Stamped((np.stack(images), np.asarray(batch["label"], np.int32)), items.passport)
 

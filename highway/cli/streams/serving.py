@@ -38,21 +38,32 @@ Stages = Callable[[int, int | None], Sequence[Any]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of both servers."""
     add = parser.add_argument
-    urls = f"where to; braces or several URLs mean a publisher for each, with a stream of its own; default: zpub://{SERVER}"
+    urls = f"the address; with braces or several URLs, each address has its own publisher and stream; default: zpub://{SERVER}"
     add("urls", nargs="*", default=[f"zpub://{SERVER}"], metavar="URL", help=urls)
-    add("-b", "--batch-size", type=arguments.positive, default=32, metavar="N", help="images in a batch; default: 32")
-    add("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10")
-    add("-B", "--benchmark", action="store_true", help="send the first batch again and again, to measure how fast batches travel")
-    add("--epochs", type=arguments.positive, metavar="N", help="end after N passes over the images; default: go on for ever")
+    add("-b", "--batch-size", type=arguments.positive, default=32, metavar="N", help="number of images in a batch; default: 32")
+    add(
+        "-r",
+        "--report",
+        type=arguments.positive,
+        default=10,
+        metavar="N",
+        help="number of batches between two lines about the rate; default: 10",
+    )
+    add("-B", "--benchmark", action="store_true", help="send the first batch repeatedly, to measure the rate of the link")
+    add("--epochs", type=arguments.positive, metavar="N", help="end after N passes over the images; default: repeat indefinitely")
     add_dashboard_option(parser)
-    add("--seed", type=int, default=0, metavar="N", help="what all that is random derives from; default: 0")
+    add("--seed", type=int, default=0, metavar="N", help="seed of all random numbers; default: 0")
 
 
 def add_threads(parser: argparse.ArgumentParser, workers: Sequence[str], parallel: str) -> None:
     """Add the options for the numbers of publishers and of threads for each publisher. Each server of tensorcom has its own letters."""
     add = partial(parser.add_argument, type=arguments.natural, default=0, metavar="N")
-    add(*workers, dest="workers", help="threads that decode for each publisher; default: 0, which shares the cores among them")
-    streams = "N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)"
+    add(
+        *workers,
+        dest="workers",
+        help="number of decoding threads of each publisher; default: 0, which divides the cores among the publishers",
+    )
+    streams = "start N publishers with separate streams, which all connect to the same address (zpush or zrpub)"
     add(parallel, "--parallel", help=streams)
 
 
@@ -80,7 +91,7 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
             run_pipeline(Pipeline([report.publishers, together]), lambda _: report.tell(), _TICK)
         finally:
             report.tell_all()
-    print("the epochs have ended", flush=True)
+    print("all epochs were sent", flush=True)
     return command.DONE
 
 
@@ -102,8 +113,8 @@ def _addresses(urls: Sequence[str], parallel: int) -> list[str]:
         return addresses
     if len(addresses) > 1 or parse(addresses, "send").bind:
         raise ConfigError(
-            f"--parallel {parallel} repeats one address that publishers connect to (zpush or zrpub); found {', '.join(urls)}. "
-            "Give an address to each publisher, such as zpub://127.0.0.1:788{0..3}; for more threads that decode see --help"
+            f"--parallel {parallel} needs one address to which publishers connect (zpush or zrpub); found {', '.join(urls)}. Pass one "
+            "address for each publisher, such as zpub://127.0.0.1:788{0..3}; for more decoding threads, see --help"
         )
     return addresses * parallel
 

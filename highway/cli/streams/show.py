@@ -30,17 +30,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
     add("-m", "--mode", choices=["imgclass", "img2img"], default="imgclass", help="images and labels (default), or pairs of images")
-    add("-B", "--perbatch", type=arguments.positive, default=1, metavar="N", help="images of each batch; default: 1")
-    add("-c", "--count", type=arguments.positive, metavar="N", help=f"images, or pairs, in all; default: {COUNT}")
+    add("-B", "--perbatch", type=arguments.positive, default=1, metavar="N", help="number of images from each batch; default: 1")
+    add("-c", "--count", type=arguments.positive, metavar="N", help=f"total number of images or pairs; default: {COUNT}")
     add("-C", "--classes", metavar="FILE.json", help="names of the labels: a list, or a map from numbers")
     for role, called in (("boxes", "boxes"), ("mask", "masks or mask"), ("points", "keypoints or points")):
-        add(f"--{role}", metavar="FIELD", help=f"the field of the {role} to draw, its name or position; default: {called}, if there is one")
-    add("-s", "--size", type=arguments.positive, default=SIZE, metavar="N", help=f"pixels of each image's longer side; default: {SIZE}")
-    add("-o", "--output", metavar="FILE", help=f"write the picture there, a .png or .jpg; default: a window or, without a display, {FILE}")
-    transforms = "in place of a stream: images before and after the transforms in a YAML file, or of a topology"
-    add("--transforms", metavar="FILE", help=f"{transforms}. --count is how often each image is transformed; default: 5")
-    add("--image", action="append", metavar="FILE", help="with --transforms: an image to show in place of photographs of the package")
-    add("--seed", type=arguments.natural, metavar="N", help="with --transforms: what all that is random derives from; default: 0")
+        add(f"--{role}", metavar="FIELD", help=f"name or position of the field with the {role} to draw; default: {called}, if it exists")
+    add(
+        "-s",
+        "--size",
+        type=arguments.positive,
+        default=SIZE,
+        metavar="N",
+        help=f"size of the longer side of each image in pixels; default: {SIZE}",
+    )
+    add(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=f"the picture to write, a .png or .jpg; default: show a window, or write {FILE} if there is no display",
+    )
+    transforms = "instead of a stream, show images before and after the transforms of a YAML file or topology"
+    add("--transforms", metavar="FILE", help=f"{transforms}. --count is the number of transformed copies of each image; default: 5")
+    add(
+        "--image",
+        action="append",
+        metavar="FILE",
+        help="with --transforms: an image to show instead of photographs of the package; repeatable",
+    )
+    add("--seed", type=arguments.natural, metavar="N", help="with --transforms: seed of all random numbers; default: 0")
     add("--plugin", action="append", metavar="MODULE", help="with --transforms: allow the file to name classes of this module")
 
 
@@ -48,9 +65,9 @@ def run(options: argparse.Namespace) -> int:
     """Collect ``count`` images, or fewer if the senders end, and show them. With ``--transforms``, only show the effect of transforms."""
     check_output(options.output)
     if options.transforms is not None:
-        _refuse(options, _OF_STREAMS, "is for a stream: leave it out with --transforms")
+        _refuse(options, _OF_STREAMS, "is only for a stream: remove it, or remove --transforms")
         return _show_transforms(options)
-    _refuse(options, _OF_TRANSFORMS, "is for --transforms FILE: say that too")
+    _refuse(options, _OF_TRANSFORMS, "needs --transforms FILE")
     count = options.count or COUNT
     classes = {} if options.classes is None else load_classes(options.classes)
     kind = "pairs" if options.mode == "img2img" else "images"

@@ -21,22 +21,29 @@ from highway.safe_text import for_terminal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_subscription_options(parser)
     parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
-    parser.add_argument("-c", "--count", type=arguments.positive, default=20, metavar="N", help="batches to look at; default: 20")
-    parser.add_argument("-r", "--raw", action="store_true", help="do not decode: the rate alone")
-    parser.add_argument("--save", metavar="FILE.json", help="write what was seen as a contract")
-    parser.add_argument("--assert", dest="contract", metavar="FILE.json", help="compare with a contract; exit code 1 if it is broken")
-    tolerance = "how far the values may differ, as a share of their spread; default: 0.25"
+    parser.add_argument("-c", "--count", type=arguments.positive, default=20, metavar="N", help="number of batches to read; default: 20")
+    parser.add_argument("-r", "--raw", action="store_true", help="do not decode: print only the rate")
+    parser.add_argument("--save", metavar="FILE.json", help="write the statistics as a contract")
+    parser.add_argument(
+        "--assert",
+        dest="contract",
+        metavar="FILE.json",
+        help="compare the stream with a contract; the exit code is 1 if the stream breaks the contract",
+    )
+    tolerance = "maximum difference of the values, as a fraction of their spread; default: 0.25"
     parser.add_argument("--tolerance", type=arguments.share, default=0.25, metavar="T", help=tolerance)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read ``count`` batches, print their statistics, and write a contract or compare the stream with a contract."""
     if options.raw and (options.save or options.contract):
-        raise ConfigError("--save and --assert need the values, which --raw does not read; remove --raw")
+        raise ConfigError("--raw does not read values, which --save and --assert need; remove --raw")
     expected = None if options.contract is None else contract.load(options.contract)
     batched = not options.unbatched
     if expected is not None and expected["batched"] != batched:
-        raise ConfigError(f"{options.contract} was made {'without' if expected['batched'] else 'with'} -b; compare it in the same way")
+        raise ConfigError(
+            f"{options.contract} was written {'without' if expected['batched'] else 'with'} -b; use the same option for the comparison"
+        )
     if options.save:
         _check_writable(options.save)
     summary = Summary(batched)

@@ -24,14 +24,14 @@ HINT_AFTER = 5.0  # seconds without a batch before a message to the user
 def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
     """Add the options for the source of the batches (URLs, or a link of a topology) and for the timeout."""
     add = parser.add_argument
-    where = f"where from; default: {' '.join(urls)}; or a topology, with --link"
+    where = f"the URLs of the senders; default: {' '.join(urls)}; or a topology file, with --link"
     add("urls", nargs="*", default=list(urls), metavar="URL|FILE", help=where)
-    add("--link", metavar="NAME", help="look into this link of a running topology; nobody else notices")
-    add("--role", metavar="NAME", help="of several roles that send on the link, only this one")
-    add("--replica", type=int, metavar="N", help="of several processes that send on the link, only this one, from 0")
-    add("--local", action="store_true", default=None, help="all hosts of the topology are this machine, as in `highway run FILE`")
-    add("--set", action="append", metavar="VAR=VALUE", help="the value of a variable, as given to `highway run`")
-    add("-t", "--timeout", type=float, default=-1.0, metavar="S", help="seconds to wait for a batch; default: -1, for ever")
+    add("--link", metavar="NAME", help="show this link of a running topology, without an effect on the run")
+    add("--role", metavar="NAME", help="show only this role, if several roles send on the link")
+    add("--replica", type=int, metavar="N", help="show only the process with this number, from 0, if several processes send on the link")
+    add("--local", action="store_true", default=None, help="treat this machine as every host of the topology, as `highway run FILE` does")
+    add("--set", action="append", metavar="VAR=VALUE", help="set the value of a variable, as for `highway run`")
+    add("-t", "--timeout", type=float, default=-1.0, metavar="S", help="maximum seconds to wait for a batch; default: -1, no limit")
 
 
 def subscribe(options: argparse.Namespace) -> Subscription:
@@ -44,13 +44,15 @@ def subscribe(options: argparse.Namespace) -> Subscription:
     files = [name for name in options.urls if "://" not in name]
     if options.link is None:
         if files:
-            raise ConfigError(f"'{files[0]}' is not a URL; for a running topology, write FILE --link NAME")
+            raise ConfigError(f"'{files[0]}' is not a URL; to show a running topology, pass FILE --link NAME")
         for option in ("role", "replica", "local", "set"):
             if getattr(options, option) is not None:
-                raise ConfigError(f"--{option} selects data of a link of a topology; write FILE --link NAME, too")
+                raise ConfigError(f"--{option} selects data of a link of a topology; also pass FILE --link NAME")
         return Subscription(options.urls, options.timeout)
     if len(files) < len(options.urls):
-        raise ConfigError(f"--link {options.link} names a link of a topology: give its file in place of URLs, such as pipeline.yaml")
+        raise ConfigError(
+            f"--link {options.link} selects a link of a topology: pass the topology file, such as pipeline.yaml, instead of URLs"
+        )
     return Subscription(_taps(files, options), options.timeout, f"the link {options.link} of {files[-1]}")
 
 
@@ -130,10 +132,10 @@ class Subscription:
     def _check_patience(self) -> None:
         now = time.monotonic()
         if now - self._since >= self._timeout:
-            raise LinkError(f"nothing came from {self.where} within {self._timeout:g} s; does the server run, and is this its address?")
+            raise LinkError(f"no batch came from {self.where} within {self._timeout:g} s; is the server running, and is this its address?")
         if now >= self._hint:
             self._hint = float("inf")
-            hint = f"nothing has come from {self.where} yet; does the server run? Still waiting (Ctrl-C ends it)"
+            hint = f"no batch has come from {self.where} yet; is the server running? Still waiting (Ctrl-C ends the wait)"
             print(hint, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:

@@ -82,7 +82,7 @@ class Sequences:
         place = self.places[number]
         named = f", keys {', '.join(keys[place : place + 1] or keys[:1])}" if keys else ""
         error = ValueError(what)
-        error.add_note(f"highway: it is about epoch {epoch}, item {index}{named}")
+        error.add_note(f"highway: the error was raised for epoch {epoch}, item {index}{named}")
         return error
 
 

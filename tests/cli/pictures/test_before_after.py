@@ -164,8 +164,8 @@ def test_a_given_image_is_mixed_with_photographs_of_the_package(show, tmp_path):
         (FLIP, ["--role", "c"], "not a topology, because it has no key roles; remove --role"),
         (FLIP, ["--image", "none.jpg"], "--image none.jpg: No such file or directory"),
         (FLIP, ["--image", "file.yaml"], "--image file.yaml: not an image"),
-        (FLIP, ["--boxes", "boxes"], "--boxes is for a stream: leave it out with --transforms"),
-        (FLIP, ["-m", "img2img"], "--mode is for a stream"),
+        (FLIP, ["--boxes", "boxes"], "--boxes is only for a stream: remove it, or remove --transforms"),
+        (FLIP, ["-m", "img2img"], "--mode is only for a stream"),
         (FLIP, ["zsub://127.0.0.1:1"], "'zsub://127.0.0.1:1' is the URL of a stream, but --transforms draws files"),
     ],
 )
@@ -176,9 +176,9 @@ def test_what_cannot_be_shown_is_said_with_the_line(show, text, options, message
 
 def test_a_transform_that_fails_is_said_with_the_image(show):
     code, said, _ = show("- CenterCrop: [900, 900]\n")
-    assert code == 1 and "needs an image of at least 900x900" in said and "of the image astronaut_00, which is 256x333" in said
+    assert code == 1 and "needs an image of at least 900x900" in said and "of the image astronaut_00, which has 256x333" in said
 
 
 def test_options_of_transforms_need_transforms(capsys):
     assert main(["show", "--seed", "3"]) == 2
-    assert "--seed is for --transforms FILE: say that too" in capsys.readouterr().err
+    assert "--seed needs --transforms FILE" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_parallel_publishers_send_to_one_receiver(tmp_path):
 )
 def test_parallel_publishers_need_one_address_to_connect_to(urls, found, capsys):
     assert serve_dir.main(["-d", photos(), "-P", "2", *urls]) == 2
-    assert f"publishers connect to (zpush or zrpub); found {found}. Give an address to each" in capsys.readouterr().err
+    assert f"which publishers connect (zpush or zrpub); found {found}. Pass one address for each" in capsys.readouterr().err
 
 
 def test_publishers_share_the_cores(monkeypatch, tmp_path):
@@ -149,7 +149,7 @@ def test_publishers_share_the_cores(monkeypatch, tmp_path):
 def test_a_line_for_each_so_many_batches_and_one_at_the_end(serve, capsys):
     serve(serve_dir.main, "-d", photos(), "-b", "16", "-r", "3")  # 8 batches
     first, *lines, whole, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("serving at ipc://") and last == "the epochs have ended"
+    assert first.startswith("serving at ipc://") and last == "all epochs were sent"
     assert [line.split()[:2] for line in lines] == [["3", "batches"], ["6", "batches"]]
     words = lines[0].split()
     assert words[1:8:2] == ["batches", "batches/s", "samples/s", "MB/s"]
@@ -322,4 +322,4 @@ def test_images_of_a_batch_that_differ_in_size_end_a_server_that_sends_them_as_s
     stored_shard(tmp_path / "a.tar", [(20, 30), (20, 30), (21, 30), (9, 9)])
     assert serve_shards.main(["-u", str(tmp_path / "a.tar"), "-b", "4", "--as-stored", "--epochs", "1", f"zpub+ipc://{tmp_path}/s"]) == 1
     error = capsys.readouterr().err
-    assert "image '00' is 20x30 and image '02' is 21x30 (height x width); the images of a batch need one size" in error
+    assert "image '00' is 20x30 and image '02' is 21x30 (height x width); all images of a batch must have the same size" in error

@@ -73,10 +73,10 @@ def test_viewers_see_a_running_topology_and_the_trainer_gets_every_batch(folder,
     ("arguments", "message"),
     [
         (["t.yaml", "--link", "augmentd"], "t.yaml:4: links: no link 'augmentd'; did you mean augmented?"),
-        (["t.yaml"], "'t.yaml' is not a URL; for a running topology, write FILE --link NAME"),
-        (["--link", "raw"], "--link raw names a link of a topology: give its file in place of URLs, such as pipeline.yaml"),
-        (["zsub://127.0.0.1:1", "--link", "raw"], "--link raw names a link of a topology: give its file in place of URLs"),
-        (["zsub://127.0.0.1:1", "--role", "worker"], "--role selects data of a link of a topology; write FILE --link NAME, too"),
+        (["t.yaml"], "'t.yaml' is not a URL; to show a running topology, pass FILE --link NAME"),
+        (["--link", "raw"], "--link raw selects a link of a topology: pass the topology file, such as pipeline.yaml, instead of URLs"),
+        (["zsub://127.0.0.1:1", "--link", "raw"], "--link raw selects a link of a topology: pass the topology file"),
+        (["zsub://127.0.0.1:1", "--role", "worker"], "--role selects data of a link of a topology; also pass FILE --link NAME"),
         (["zsub://127.0.0.1:1", "--replica", "0"], "--replica selects data of a link"),
         (["zsub://127.0.0.1:1", "--local"], "--local selects data of a link"),
         (["no.yaml", "--link", "raw"], "no.yaml: there is no such file"),
@@ -100,7 +100,7 @@ def test_what_cannot_be_looked_at_is_said_with_the_way_out(folder, capsys, tool,
 
 def test_who_looks_where_nothing_runs_is_told_so(folder, capsys):
     assert mon.main(["t.yaml", "--local", "--link", "raw", "-t", "0.2"]) == 1
-    assert "nothing came from the link raw of t.yaml within 0.2 s; does the server run" in capsys.readouterr().err
+    assert "no batch came from the link raw of t.yaml within 0.2 s; is the server running" in capsys.readouterr().err
 
 
 def urls(folder, text, link, *choice, local=False):

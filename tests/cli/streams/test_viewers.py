@@ -112,7 +112,7 @@ def test_stat_refuses_a_contract_before_it_waits_for_a_stream(tmp_path, capsys):
     assert stat.main(["zsub://127.0.0.1:1", "--assert", str(tmp_path / "none.json")]) == 2
     assert "No such file or directory; `tensorstat --save" in capsys.readouterr().err
     assert stat.main(["zsub://127.0.0.1:1", "--raw", "--save", "x.json"]) == 2
-    assert "--save and --assert need the values, which --raw does not read" in capsys.readouterr().err
+    assert "--raw does not read values, which --save and --assert need" in capsys.readouterr().err
     assert stat.main(["zsub://127.0.0.1:1", "--save", str(tmp_path)]) == 2
     assert "it cannot be written" in capsys.readouterr().err
 

@@ -88,7 +88,7 @@ def test_some_replicas_are_elements_of_an_array(write, tmp_path, replicas, array
 def test_what_would_be_launched_on_ray_cannot_be_shown(write, ask):
     code, _, error = ask("launch", write(FILE), "--on", "local", "--dry-run")
     assert code == 2
-    assert error.startswith("highway: --dry-run: to run processes on this machine nothing is written that could be shown;")
+    assert error.startswith("highway: --dry-run: there is nothing to show for processes on this machine,")
 
 
 @pytest.mark.parametrize(

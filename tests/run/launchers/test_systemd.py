@@ -124,7 +124,7 @@ def test_no_host_has_files_written_outside_the_folder(tmp_path, monkeypatch, cap
     path = tmp_path / "t.yaml"
     path.write_text('hosts: {"..": 10.0.0.1}\nroles: {r: {hosts: "..", stages: [Noise: [2]]}}\n')
     assert main(["launch", str(path), "--on", "systemd", "--render", "units"]) == 2
-    assert "is not in that folder; give the host another name" in capsys.readouterr().err
+    assert "would be outside this folder; give the host another name" in capsys.readouterr().err
     assert [one.name for one in tmp_path.iterdir()] == ["t.yaml"]
 
 
