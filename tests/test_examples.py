@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import signal
 import socket
@@ -164,21 +165,47 @@ def test_an_example_that_is_called_without_its_argument_says_which_it_takes():
     assert done.stderr == f"usage: python {script} torch|jax|tensorflow\n"
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def on_one_machine(folder, popen):
+    """Start the script again with fewer ranks after the death of a rank."""
+    killed = popen([*TORCHRUN, "--standalone", "--nproc-per-node", "4", "train.py"], cwd=folder)
+    _, error = killed.communicate(timeout=140)
+    assert killed.returncode != 0, error
+    assert json.loads((folder / "checkpoint.json").read_text())["model"]["step"] == 20
+    rest = popen([*TORCHRUN, "--standalone", "--nproc-per-node", "3", "train.py"], cwd=folder)
+    _, error = rest.communicate(timeout=140)
+    assert rest.returncode == 0, error
+
+
+def on_several_machines(folder, popen):
+    """Run the page's command for several machines four times. The death of a machine is the death of an agent and its rank."""
+    from torch.distributed import TCPStore
+
+    ((variable, command),) = re.findall(r"^(\w+)=1 torchrun (--nnodes .*)$", RESUME.read_text(), re.M)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # the machine HOST
+    arguments = command.replace("HOST:29400", f"127.0.0.1:{store.port}").split()
+    here = ["--rdzv-conf", "is_host=false", "--local-addr", "127.0.0.1"]
+    agents = [popen([*TORCHRUN, *here, *arguments], cwd=folder, env=os.environ | {variable: "1"}) for _ in range(4)]
+    errors = [agent.communicate(timeout=300)[1] for agent in agents]
+    assert sorted(agent.returncode for agent in agents) == [-9, 0, 0, 0], errors
+
+
 @pytest.mark.slow
-def test_an_elastic_run_goes_on_with_fewer_ranks_and_reads_each_sample_once(tmp_path):
+@pytest.mark.parametrize(("run", "dies"), [(on_one_machine, "os.getpid()"), (on_several_machines, "os.getppid(), os.getpid()")])
+def test_an_elastic_run_goes_on_with_fewer_ranks_and_reads_each_sample_once(run, dies, tmp_path, popen):
     pytest.importorskip("torch")
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", RESUME.read_text(), re.S) if b.startswith("# train.py")]
-    death = 'if (dist.get_rank(), model["step"]) == (2, 25):\n            os.kill(os.getpid(), 9)\n        model["step"] += 1\n'
-    scripts = {"first.py": block.replace('model["step"] += 1\n', death), "again.py": block}
-    assert scripts["first.py"] != block
-    for name, script in scripts.items():
-        (tmp_path / name).write_text(script)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    killed = subprocess.run([*command, "4", "first.py"], cwd=tmp_path, capture_output=True, text=True, timeout=140)
-    assert killed.returncode != 0, killed.stderr
-    assert json.loads((tmp_path / "checkpoint.json").read_text())["model"]["step"] == 20
-    rest = subprocess.run([*command, "3", "again.py"], cwd=tmp_path, capture_output=True, text=True, timeout=140)
-    assert rest.returncode == 0, rest.stderr
+    death = f"""if (dist.get_rank(), dist.get_world_size(), model["step"]) == (2, 4, 25):
+            for process in [{dies}]:
+                os.kill(process, 9)
+        model["step"] += 1
+"""
+    script = block.replace('model["step"] += 1\n', death)
+    assert script != block
+    (tmp_path / "train.py").write_text(script)
+    run(tmp_path, popen)
     model = json.loads((tmp_path / "result.json").read_text())
     assert model["step"] == 100
     assert sorted(model["samples"]) == list(range(1200))
