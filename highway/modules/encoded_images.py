@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -21,19 +21,19 @@ from highway.process.aligned import aligned, aligned_copy
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.decode import DecodeOptions
 from highway.reading.images import EncodedImages
-from highway.reading.sampling import Sampling
+from highway.reading.sampling import Batching
 
 
 @dataclass
 class _OfFiles:
     data_dir: str | Dataset
-    batch_size: Count
+    batch_size: Count | None = None
     epochs: Epochs = None
 
 
 @checked
 @dataclass
-class EncodedImageReader(Sampling, _OfFiles):
+class EncodedImageReader(Batching, _OfFiles):
     """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
 
     The batches contain the same files as the batches of :class:`ImageFileReader` with the same seed. This stage does not decode, so one
@@ -42,7 +42,7 @@ class EncodedImageReader(Sampling, _OfFiles):
     Args:
         data_dir: A folder with one folder per label, files of another format, or a dataset with samples ``(encoded image, label)``, as for
             :class:`ImageFileReader`. ``highway:photos/train`` and ``highway:photos/val`` are folders of the highway package.
-        batch_size: Number of images per batch, at least 1.
+        batch_size: Number of images per batch, at least 1. Pass this number or ``global_batch_size``.
         epochs: Number of passes over the images, or ``None`` to repeat indefinitely.
         num_workers: Number of threads that read, at least 1. ``Stage(reader, num_workers=...)`` overrides this number. More threads help if
             opening a file takes time.
@@ -61,6 +61,8 @@ class EncodedImageReader(Sampling, _OfFiles):
     >>> images.shape
     (16, 64, 64, 3)
     """
+
+    yields_samples: ClassVar = False
 
     num_workers: Annotated[Count | None, HOW] = 4
 

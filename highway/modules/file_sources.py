@@ -11,7 +11,7 @@ from highway.datasets.keyed.values import Decode
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs
 from highway.reading.batch_formats import BatchFormat, Stacked
-from highway.reading.sampling import Sampling
+from highway.reading.sampling import Batching
 
 
 @dataclass
@@ -22,12 +22,13 @@ class _OfPath:
 
 
 @dataclass
-class _FileSource(Sampling, _OfPath):
+class _FileSource(Batching, _OfPath):
     """Reads the data at a path.
 
     Args:
         path: The path.
         batch_size: Number of samples per batch. ``None`` yields single samples, such as encoded images for :class:`DecodeImage`.
+            With ``global_batch_size``, pass ``None``.
         epochs: Number of passes over the samples, or ``None`` to repeat indefinitely.
         fields: A dict from new field names to the fields to read. ``{"image": "png;jpg"}`` reads the first of the fields ``png`` and
             ``jpg`` that exists. ``None`` reads all fields under their own names.
@@ -39,7 +40,7 @@ class _FileSource(Sampling, _OfPath):
 
     def open(self) -> Dataset:
         """Return the dataset of the format. The dataset gets the parameters of this source that are not parameters of a reader."""
-        reading = {field.name for base in (Sampling, _OfPath) for field in fields(base)}
+        reading = {field.name for base in (Batching, _OfPath) for field in fields(base)}
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from highway.datasets.dataset import Dataset
 from highway.datasets.folder import Files, ImageFolder
@@ -15,13 +15,12 @@ from highway.engine.ragged import RaggedOptions
 from highway.errors import ConfigError
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Epochs, Shape
-from highway.process.ranks import rank_and_world_size
 from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.deal import Deal as Deal
 from highway.reading.decode import DecodeOptions
 from highway.reading.images import DecodedImages, number_of_classes
 from highway.reading.loader import stages_of
-from highway.reading.sampling import Sampling
+from highway.reading.sampling import Batching
 
 
 @dataclass
@@ -33,7 +32,7 @@ class _OfDataset:
 
 @checked
 @dataclass
-class Reader(RaggedOptions, Sampling, _OfDataset):
+class Reader(RaggedOptions, Batching, _OfDataset):
     """Read a dataset by index, and yield its samples or batches of them.
 
     A dataset is any object with ``__len__`` and ``__getitem__``, such as the datasets of :mod:`highway.datasets`, a PyTorch or Hugging Face
@@ -52,8 +51,6 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
         multiple: The length of a padded field is rounded up to a multiple of this number.
         pad_to: A fixed length of padded fields, as one number, or as a dict from fields to numbers.
         fill: Padding value, as one number, or as a dict from fields to numbers.
-        global_batch_size: Number of samples of all ranks in one step. Pass this number or ``batch_size``. Each rank gets an equal part. If
-            a run resumes on a different number of ranks, the global batch stays the same.
 
     Yields:
         The samples of the dataset, or batches. A batch is a tuple, list or dict like the samples, with a new first axis in each field. The
@@ -71,30 +68,12 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
     array([10, 11], dtype=int32)
     """
 
-    global_batch_size: Count | None = None
-
     def __post_init__(self) -> None:
-        super().__post_init__()
-        size = self.batch_size
-        require(self.global_batch_size is None or size is None, self, "global_batch_size", f"None, or no batch_size={size}")
-        require(self.ragged is None or bool(size or self.global_batch_size), self, "ragged", "None, or a batch_size")
+        RaggedOptions.__post_init__(self)
+        Batching.__post_init__(self)
+        require(self.ragged is None or self.has_size, self, "ragged", "None, or a batch_size")
         if isinstance(self.dataset, bytes):
             raise ConfigError(f"Reader: dataset={self.dataset!r} is bytes; write a path as text, such as {os.fsdecode(self.dataset)!r}")
-
-    @property
-    def rows(self) -> int | None:
-        return self.batch_size if self.global_batch_size is None else self.rows_on(rank_and_world_size(self.rank, self.world_size)[1])
-
-    def rows_on(self, world_size: int) -> int | None:
-        if self.global_batch_size is None:
-            return self.batch_size
-        size, rest = divmod(self.global_batch_size, world_size)
-        if rest:
-            raise ConfigError(
-                f"Reader: {world_size} ranks cannot share global_batch_size={self.global_batch_size} evenly; expected a multiple of "
-                f"{world_size}, such as {(size + 1) * world_size}, or another number of ranks"
-            )
-        return size
 
     def open(self) -> Dataset:
         """Return the dataset."""
@@ -113,14 +92,14 @@ def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Data
 @dataclass
 class _OfImages:
     data_dir: str | Dataset
-    batch_size: Count
+    batch_size: Count | None = None
     shape: Shape | None = None  # moves this parameter of DecodeOptions to the third position
     epochs: Epochs = None
 
 
 @checked
 @dataclass
-class ImageReader(DecodeOptions, Sampling, _OfImages):
+class ImageReader(DecodeOptions, Batching, _OfImages):
     """Read images and yield batches without labels.
 
     The images are decoded directly into the batch, on all cores. Crops and flips depend on the seed and the image's position in the epoch,
@@ -130,7 +109,7 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
         data_dir: A folder of images; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``; or a dataset of
             encoded images. Samples of the dataset are ``bytes``, tuples with the image as the first field, or dicts with a field such as
             ``image`` or ``jpg``. ``highway:photos/train/...`` and ``highway:photos/val/...`` are folders of the highway package.
-        batch_size: Number of images per batch, at least 1.
+        batch_size: Number of images per batch, at least 1. Pass this number or ``global_batch_size``.
         shape: Height and width in pixels. Each image is scaled and centre-cropped to this shape. Without ``shape`` and ``crop``, every
             image keeps its own size.
         epochs: Number of passes over the images, or ``None`` to repeat indefinitely.
@@ -156,7 +135,10 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
     (2, 64, 64, 3)
     """
 
+    yields_samples: ClassVar = False
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.crop is not None and self.shape is not None and tuple(self.shape) != tuple(self.crop.shape):
             raise ConfigError(f"{type(self).__name__}: shape={self.shape}, but {self.crop} gives {self.crop.shape}; leave out shape")
 

@@ -60,7 +60,6 @@ class TenSource(Sampling, _OfTenFiles):
     [array([0, 1, 2], dtype=uint8)]
     """
 
-    batch_size: ClassVar[None] = None
     at_once: ClassVar[int] = 1  # an item can be a whole batch
 
     shuffle: Shuffle = False

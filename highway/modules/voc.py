@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from highway.datasets.dataset import Dataset
 from highway.datasets.detection.voc import CLASSES, VOC
@@ -55,8 +55,6 @@ class VOCReader(Sampling, _OfVOC):
     >>> sample["image"].shape, sample["boxes"].shape
     ((258, 300, 3), (3, 4))
     """
-
-    batch_size: ClassVar[None] = None
 
     def open(self) -> Dataset:
         """Return the dataset."""

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
 from highway.engine.component import Traits
+from highway.errors import ConfigError
+from highway.parameters.checks import require
 from highway.parameters.ranges import HOW, RANK, Count, Range, Seed
+from highway.process.ranks import rank_and_world_size
 from highway.reading.deal import Deal
 from highway.reading.loader import stages_of
 from highway.reading.plan import ReaderLike
@@ -50,12 +53,11 @@ class Sampling:
     @property
     def rows(self) -> int | None:
         """Samples per batch on this rank; ``None`` if there are no batches."""
-        size: int | None = getattr(self, "batch_size", None)
-        return size
+        return None
 
     def rows_on(self, world_size: int) -> int | None:
         """Return the samples per batch if the data is divided among ``world_size`` ranks."""
-        return self.rows
+        return None
 
     @property
     def draws(self) -> bool:
@@ -64,3 +66,48 @@ class Sampling:
 
     def stages(self) -> list[Any]:
         return stages_of(cast(ReaderLike, self))
+
+
+@dataclass
+class Batching(Sampling):
+    """The size of batches. Base class of readers that yield batches, with a parameter ``batch_size``.
+
+    Args:
+        global_batch_size: Number of samples of all ranks in one step. Pass this number or ``batch_size``. Each rank gets an equal part. If
+            a run resumes on a different number of ranks, the global batch stays the same.
+    """
+
+    global_batch_size: Count | None = None
+
+    yields_samples: ClassVar[bool] = True  # without a batch size
+
+    def __post_init__(self) -> None:
+        require(
+            self.global_batch_size is None or self._own_size is None, self, "global_batch_size", f"None, or no batch_size={self._own_size}"
+        )
+        require(self.has_size or self.yields_samples, self, "batch_size", "a number of samples, or a global_batch_size")
+
+    @property
+    def _own_size(self) -> int | None:
+        size: int | None = getattr(self, "batch_size", None)
+        return size
+
+    @property
+    def has_size(self) -> bool:
+        """Whether the reader yields batches."""
+        return self._own_size is not None or self.global_batch_size is not None
+
+    @property
+    def rows(self) -> int | None:
+        return self._own_size if self.global_batch_size is None else self.rows_on(rank_and_world_size(self.rank, self.world_size)[1])
+
+    def rows_on(self, world_size: int) -> int | None:
+        if self.global_batch_size is None:
+            return self._own_size
+        size, rest = divmod(self.global_batch_size, world_size)
+        if rest:
+            raise ConfigError(
+                f"{type(self).__name__}: {world_size} ranks cannot share global_batch_size={self.global_batch_size} evenly; expected a "
+                f"multiple of {world_size}, such as {(size + 1) * world_size}, or another number of ranks"
+            )
+        return size

@@ -1,5 +1,6 @@
 """A state that was saved on other ranks resumes exactly, or is refused by the shape of the pipeline, before anything runs."""
 
+import io
 import json
 import logging
 from collections import Counter
@@ -7,12 +8,27 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from highway import DROP, Pipeline, Stage, Traits
 from highway.engine import Position
 from highway.engine.stage import Passport, Several, Stamped
 from highway.errors import ConfigError, PipelineError
-from highway.modules import Batch, Cache, Concat, Mix, Processes, Reader, Repeat, Shuffle, Tee, Zip
+from highway.modules import (
+    Batch,
+    Cache,
+    Concat,
+    EncodedImageReader,
+    ImageFileReader,
+    ImageReader,
+    Mix,
+    Processes,
+    Reader,
+    Repeat,
+    Shuffle,
+    Tee,
+    Zip,
+)
 
 TOTAL = 240
 
@@ -368,9 +384,32 @@ def test_a_map_that_numbers_items_itself_is_an_error_on_several_ranks():
         assert len(list(pipeline.stamped())) == 2 * TOTAL
 
 
-def test_a_global_batch_stays_the_same_on_any_number_of_ranks():
+class Pictures:
+    """Grey pictures, each of the level of its number, with the number as the label."""
+
+    def __len__(self):
+        return TOTAL
+
+    def __getitem__(self, number):
+        file = io.BytesIO()
+        Image.new("RGB", (4, 4), (number, number, number)).save(file, "png")
+        return file.getvalue(), number
+
+
+GLOBAL = {  # for each reader: its dataset, its other parameters, and what a batch shows of the numbers of its samples
+    Reader: (range(TOTAL), {}, lambda batch: batch),
+    ImageReader: (Pictures(), {"shape": (4, 4)}, lambda batch: batch[0][:, 0, 0, 0]),
+    ImageFileReader: (Pictures(), {"shape": (4, 4)}, lambda batch: batch[1]),
+    EncodedImageReader: (Pictures(), {}, lambda batch: batch[2]),
+}
+
+
+@pytest.mark.parametrize("kind", GLOBAL, ids=lambda kind: kind.__name__)
+def test_a_global_batch_stays_the_same_on_any_number_of_ranks(kind):
+    dataset, how, numbers_of = GLOBAL[kind]
+
     def readers(ranks):
-        return [Reader(range(TOTAL), epochs=2, rank=rank, world_size=ranks, global_batch_size=12) for rank in range(ranks)]
+        return [kind(dataset, epochs=2, rank=rank, world_size=ranks, global_batch_size=12, **how) for rank in range(ranks)]
 
     read, states = [], None
     for ranks, steps in ((4, 5), (3, 4), (1, 2), (2, 8), (4, 21)):
@@ -380,12 +419,12 @@ def test_a_global_batch_stays_the_same_on_any_number_of_ranks():
             with pipeline:
                 if states:
                     pipeline.load_state_dict(states[rank % len(states)])
-                batches.append([pipeline.dequeue().tolist() for _ in range(steps)])
+                batches.append([numbers_of(pipeline.dequeue()).tolist() for _ in range(steps)])
                 pipelines[rank] = pipeline.state_dict()
         states = pipelines
         read += [[number for batch in step for number in batch] for step in zip(*batches, strict=True)]
     with Pipeline(readers(1), seed=3) as alone:
-        expected = [alone.dequeue().tolist() for _ in range(40)]
+        expected = [numbers_of(alone.dequeue()).tolist() for _ in range(40)]
     assert [sorted(step) for step in read] == [sorted(step) for step in expected]
     assert sorted(number for step in read[:20] for number in step) == list(range(TOTAL))
 
@@ -403,5 +442,11 @@ def test_a_global_batch_stays_the_same_after_more_steps_than_the_new_ranks_have_
 def test_a_global_batch_that_ranks_cannot_share_is_refused_before_the_first_item():
     with pytest.raises(ConfigError, match="Reader: 4 ranks cannot share global_batch_size=10 evenly; expected a multiple of 4, such as 12"):
         Pipeline([Reader(range(TOTAL), rank=1, world_size=4, global_batch_size=10)])
-    with pytest.raises(ConfigError, match="Reader: global_batch_size=10; expected None, or no batch_size=5"):
-        Reader(range(TOTAL), 5, global_batch_size=10)
+    for kind, (dataset, how, _) in GLOBAL.items():
+        with pytest.raises(ConfigError, match=f"{kind.__name__}: global_batch_size=10; expected None, or no batch_size=5"):
+            kind(dataset, 5, global_batch_size=10, **how)
+        if kind is not Reader:
+            with pytest.raises(
+                ConfigError, match=f"{kind.__name__}: batch_size=None; expected a number of samples, or a global_batch_size"
+            ):
+                kind(dataset, **how)

@@ -48,10 +48,10 @@ def test_every_component_checks_its_parameters(cls):
         (ImageFileReader, ("d", 4, 8), {}, "ImageFileReader: shape=8; expected (height, width) in pixels, at least 1 or None"),
         (ImageFileReader, ("d", 4, (8, "x")), {}, "ImageFileReader: shape[1]='x'; expected int"),
         (ImageFileReader, ("d", 4, (8,)), {}, "ImageFileReader: shape=(8,); expected (height, width) in pixels, at least 1 or None"),
-        (ImageFileReader, ("d", "16"), {}, "ImageFileReader: batch_size='16'; expected int"),
-        (ImageFileReader, ("d", 16.0), {}, "ImageFileReader: batch_size=16.0; expected int"),
-        (ImageFileReader, ("d", True), {}, "ImageFileReader: batch_size=True; expected int"),
-        (ImageFileReader, ("d",), {}, "ImageFileReader needs batch_size: int (at least 1)"),
+        (ImageFileReader, ("d", "16"), {}, "ImageFileReader: batch_size='16'; expected int or None"),
+        (ImageFileReader, ("d", 16.0), {}, "ImageFileReader: batch_size=16.0; expected int or None"),
+        (ImageFileReader, ("d", True), {}, "ImageFileReader: batch_size=True; expected int or None"),
+        (ImageFileReader, ("d",), {}, "ImageFileReader: batch_size=None; expected a number of samples, or a global_batch_size"),
         (ImageFileReader, (), {"batch_size": 4}, "ImageFileReader needs data_dir: str | Dataset"),
         (ImageFileReader, ("d", 4), {"shuffle": 1}, "ImageFileReader: shuffle=1; expected bool or str"),
         (ImageFileReader, ("d", 4), {"batch_size": 8}, "ImageFileReader: batch_size is given twice, as 4 by position and as 8 by name"),
@@ -110,7 +110,7 @@ def test_the_class_of_a_user_is_named_by_its_own_name():
     class MyReader(ImageFileReader):
         """A reader of one's own."""
 
-    with pytest.raises(ParameterError, match=r"^MyReader: batch_size='4'; expected int$"):
+    with pytest.raises(ParameterError, match=r"^MyReader: batch_size='4'; expected int or None$"):
         MyReader("d", "4")
 
 

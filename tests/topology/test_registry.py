@@ -192,9 +192,13 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(value, hint, message)
         ),
         (
             {"ImageFileReader": "d"},
-            "at.ImageFileReader: ImageFileReader needs batch_size: int (at least 1); `highway list ImageFileReader` shows all it takes",
+            "at.ImageFileReader: ImageFileReader: batch_size=None; expected a number of samples, or a global_batch_size",
         ),
-        ({"ImageFileReader": {**READER, "batch_size": 0}}, "at.ImageFileReader.batch_size: expected at least 1, got int 0"),
+        (
+            {"Bucket": {"boundaries": [3]}},
+            "at.Bucket: Bucket needs batch_sizes: list[int (at least 1)]; `highway list Bucket` shows all it takes",
+        ),
+        ({"ImageFileReader": {**READER, "batch_size": 0}}, "at.ImageFileReader.batch_size: expected at least 1, or null, got int 0"),
         ({"Augmentations": [], "num_worker": 2}, "at.num_worker: unknown setting 'num_worker' of a stage; did you mean num_workers?"),
         (
             {"Augmentations": None, "transforms": []},

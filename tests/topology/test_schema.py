@@ -69,7 +69,7 @@ def test_stages_fit(validator, stage):
     [
         "ImageFileReadr: {data_dir: d}",
         "Nothing",
-        "ImageFileReader: {data_dir: d}",
+        "ImageFileReader: {batch_size: 1, shape: [8, 8]}",
         "ImageFileReader: {data_dir: d, batch_size: x, shape: [8, 8]}",
         "ImageFileReader: {data_dir: d, batch_size: 1, shape: [8, 8], shuffle: maybe}",
         "ImageFileReader: {data_dir: d, batch_size: 1, shape: [8, 8, 8]}",
