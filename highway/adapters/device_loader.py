@@ -60,7 +60,7 @@ class DeviceLoader:
             raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
         self.loader, self._make_mover, self._depth, self._end = loader, make_mover, depth, end
         self._taken: Any = None  # the position after the last batch of the loop
-        self._position: Any = None  # the last position that the loader was told
+        self._position: Any = None  # the last position that was reported to the loader
         self._is_taken_ahead = False  # whether another adapter reads these batches ahead, and tells the loader the position of its own loop
         self._loop: weakref.ref[Generator[Any]] | None = None
 

@@ -50,7 +50,7 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
         is_direct = is_direct and frame.f_code.co_name == "__iter__"
         if is_direct and module == "accelerate.data_loader":
             return batches
-        # These modules count the batches of their own loop.
+        # These modules count the batches of their own loops.
         if module == "highway.adapters.device_loader" or module.startswith("torchdata."):
             return batches
         if module == "accelerate.data_loader" or (module.endswith(".loops.fetchers") and _fetches_ahead(frame)):

@@ -103,7 +103,8 @@ class RaySource:
         drop_last: Whether to drop a last batch with fewer rows.
 
     Yields:
-        Dicts from column names to arrays. If the values of a column are arrays, its array is a read-only view of Ray's object store.
+        Dicts from column names to arrays. If the values of a column are arrays, the array of the column is a read-only view of Ray's object
+        store.
 
     Raises:
         PipelineError: a pass has no rows (when running).

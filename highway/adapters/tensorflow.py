@@ -46,10 +46,10 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
 
     Only one loop can run at a time. If a second loop begins, the first loop raises an error.
 
-    TensorFlow reads up to four items ahead of the loop. In a loop over this dataset, ``pipeline.state_dict()`` does not count these four
-    items as received. In ``fit``, or in a loop over the result of ``map``, TensorFlow does not report which items were received.
-    ``pipeline.state_dict()`` then raises an error. If the source of the pipeline does not number its epochs, a loop that ends early
-    loses the items that TensorFlow has read ahead.
+    TensorFlow reads up to four items ahead of the loop. In a loop over this dataset, ``pipeline.state_dict()`` does not count the items
+    that TensorFlow has read ahead as received. In ``fit``, or in a loop over the result of ``map``, TensorFlow does not report which items
+    were received. ``pipeline.state_dict()`` then raises an error. If the source of the pipeline does not number its epochs, a loop that
+    ends early loses the items that TensorFlow has read ahead.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is known.
 

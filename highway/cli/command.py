@@ -136,7 +136,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException, with_traceback: bool = False) -> str:
-    """Return the message and the notes of an error. Errors that are not highway's own also show the name of the class."""
+    """Return the message and the notes of an error. The message of an error that highway does not define begins with its class."""
     if isinstance(error, RunError) and error.__cause__:
         error = error.__cause__
     if with_traceback:

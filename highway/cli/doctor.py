@@ -84,7 +84,7 @@ def look() -> Iterator[Finding]:
 
 
 def owners_of_commands(path: str | None = None) -> str:
-    """Return which package owns each command of tensorcom on this machine. For commands of other packages, add highway's command.
+    """Return which package owns each command of tensorcom on this machine. If another package owns a command, add highway's own command.
 
     Args:
         path: Search path of the commands. ``None``: the search path of the shell.

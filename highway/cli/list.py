@@ -19,7 +19,7 @@ from highway.topology.components import PACKAGES, Components, built_in, describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser."""
+    """Add the options of the command to a parser."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="the component, dataset or public name of highway to describe")
     parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow classes of this module")
 

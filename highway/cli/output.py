@@ -1,4 +1,4 @@
-"""Standard output and standard error whose errors, such as a full disk, never end a run. Also: standard output that is always JSON."""
+"""Standard output and standard error whose errors, such as a full disk, never end a run. Also reserve standard output for JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the signal is ignored, the kernel keeps no exit codes
     with tempfile.TemporaryFile() as written:
         before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on), os.getpid()
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # later Pythons warn of threads, even of NumPy's
+        # Python 3.12 and later warn about a fork with threads, even about NumPy's threads.
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             child = os.fork()
         if not child:
             os.setpgid(0, 0)

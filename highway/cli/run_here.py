@@ -193,7 +193,7 @@ def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> It
 
 def served(wiring: Wiring, address: str, metrics: MetricsSpec | None, screen: Screen) -> Endpoint:
     """Return the endpoint that serves the page of a run. If ``metrics`` is given, this endpoint also serves metrics, at that address."""
-    from highway.cli.check import sentences  # here, as above
+    from highway.cli.check import sentences  # imported here, because only this endpoint needs the module
     from highway.observe.dashboard.local import OPTION, parse_address, site_of
     from highway.observe.endpoint import Endpoint
 

@@ -84,7 +84,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
 
 
 def _silent_header(data: bytes, at: int) -> int:
-    """Return the length of a pax header with its records, or 0 if the records contain a name or size or do not fit into one block."""
+    """Return the length of a pax header with its records, or 0 if the records contain a name or a size, or do not fit into one block."""
     size = _number(data[at + 124 : at + 136])
     if not 0 < size <= BLOCK or not is_header(data, at):
         return 0

@@ -48,9 +48,9 @@ class Augmentations:
             each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
         mask: The field of the masks, or a list of fields, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
             ``(N, H, W)`` for one mask of each of N objects. For a batch, as for ``points``. Values are never interpolated.
-        with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows are removed. The list may contain the fields
-            of ``points`` and ``mask``. ``None``: there are no such fields. If a transform may remove boxes, and another field has one row
-            per box, an error is raised.
+        with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows are removed. The fields of ``points`` and
+            ``mask`` can be in this list. ``None``: there are no such fields. In this case, an error is raised if a transform can remove
+            boxes and a field has one row per box.
         swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye. A pair has two indexes of points
             in an object, or in an image with points ``(N, 2)``.
         with_points: Fields with one entry per point, ``(N, K)`` or ``(N,)``. Entries are swapped and removed together with their points.
@@ -58,11 +58,11 @@ class Augmentations:
         keep: How to treat boxes and points outside the image. Boxes are always clipped; a box outside becomes (0, 0, 0, 0). ``"cut"`` keeps
             all boxes and points. ``"clip"`` moves points outside to the nearest place on the image's border. ``"drop"`` removes empty
             boxes, including padding, and points ``(N, 2)`` outside, unless they belong to boxes.
-        as_list: Whether to return the images of a batch and their annotations as lists, so that images may differ in size.
+        as_list: Whether to return the images of a batch and their annotations as lists, so that images can differ in size.
 
     Returns:
         The item with the transformed fields. Without ``as_list``, a batch of images is one array ``(B, H', W', C')``. If ``keep="drop"`` or
-        :class:`SanitizeBoxes` may remove rows of a field, the field is a list.
+        :class:`SanitizeBoxes` can remove rows of a field, the field is a list.
 
     Raises:
         ConfigError: ``transforms`` contains an object that is no transform; a transform needs ``boxes``; or ``with_boxes`` or another
@@ -145,7 +145,7 @@ class Augmentations:
         return done
 
     def _one(self, given: dict[str, Any], out: np.ndarray | None, rng: Generator | None) -> dict[str, Any]:
-        """Transform one image and its annotations. The last transform may write into ``out``, a row of the batch."""
+        """Transform one image and its annotations. The last transform can write into ``out``, a row of the batch."""
         belongs, chain = self._targets.checked(given), self._chain
         image, boxes = belongs.pop("image"), belongs.get("boxes")
         size: Size = image.shape[:2]

@@ -85,22 +85,22 @@ class Cache:
     the cache from the first epoch after the cache is complete. If the samples do not fit into the budget, highway logs a warning once,
     and every epoch runs all stages.
 
-    **Ranks.** If the first stage is a reader, each rank reads the samples of its epoch 0 in every epoch. These samples depend only on the
-    seed and the number of ranks. The order of an epoch is the same with and without a complete cache. So all ranks together read all
+    **Ranks.** If the first stage is a reader, each rank reads the samples of its epoch 0 in every epoch. The samples of a rank depend only
+    on the seed and the number of ranks. The order of an epoch is the same with and without a complete cache. So all ranks together read all
     samples, even if the cache of one rank is full or lacks samples. Other sources, such as ``Mix``, give a rank different samples in each
     epoch. With such a source on several ranks, the cache must be complete after the first epoch.
 
     **Samples that cannot be read.** If ``on_error="skip"`` has skipped samples, the cache tries these samples again in the next epoch. A
     sample that fails twice is not tried again. In batches of a reader, the next sample of the epoch replaces this sample. The counter
     ``skipped`` of the stage ``Cache.epochs`` counts the missing samples of each epoch. The cache checks each sample when it is first read.
-    If samples are damaged, a warning is logged, and the stages before the cache create the samples again.
+    If samples are damaged, highway logs a warning, and the stages before the cache create the samples again.
 
     **Resume.** If a run is interrupted while it writes the cache, the resumed run begins this epoch again and fills the cache. If a cache
     in a folder is complete, a run resumes at once. If the cache is in memory, the resumed run first reads an epoch to fill the cache, and
     does not yield this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
 
-    While a run writes a cache in a folder, and a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error. There is
-    one exception: only a reader (without ``shuffle="blocks"``) and maps are before the cache, and the maps neither skip items nor draw
+    While a run writes a cache in a folder, and a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error. It
+    raises no error if only a reader (without ``shuffle="blocks"``) and maps are before the cache, and the maps neither skip items nor draw
     random numbers.
 
     Args:

@@ -138,7 +138,7 @@ def epochs_of(source: Any) -> int | None:
 
 
 def may_have_length(source: Any) -> bool:
-    """Return whether a source might know the number of items of an epoch. For a reader or pipeline, the data also decide."""
+    """Return whether a source might know the number of items of an epoch. A reader or pipeline knows this number only for some data."""
     op, _ = _as_source(source)
     return hasattr(op, "__len__") or Traits.of(op).length is not None
 
@@ -316,7 +316,7 @@ def drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> 
     """
     if isinstance(op, Stage):
         return replace(op, op=drawn_anew(op.op, number, context, inside))
-    if number and isinstance(op, Pipeline):  # it ended with the previous pass
+    if number and isinstance(op, Pipeline):  # this pipeline ended with the previous pass
         return Pipeline([drawn_anew(stage, number, context, True) for stage in op.stages], _other_seed(op.seed, number, context, inside))
     if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
         return op

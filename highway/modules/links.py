@@ -30,7 +30,7 @@ from highway.wire.url import Link, parse
 log = logging.getLogger("highway")
 
 LAST_CALL = 1.0  # maximum seconds to read arrived messages when the pipeline is drained
-LEAVE = 20.0  # maximum seconds to read all sent messages, if the senders wait until they are read
+LEAVE = 20.0  # maximum seconds to read all sent messages, if the senders wait until their messages are read
 AT_ONCE = 16  # number of items received between two checks for senders that have not ended yet
 QUIET = 0.02  # if no message arrives for this many seconds, the kernel holds no more messages for this process
 

@@ -188,7 +188,7 @@ class _Sources:
                     else:
                         item, passport = stamped
                         passport = passport.within(number, passport.epoch, passport.index * count + number)
-                        yield Stamped(item, passport._replace(made_of=None))  # it is not made again
+                        yield Stamped(item, passport._replace(made_of=None))  # this item is not created again
 
 
 def _items(run: IsolatedRun) -> Iterator[Stamped]:

@@ -236,7 +236,7 @@ class Mix(OfSources):
             equally likely. All lengths must be known, and ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
         stop: When an epoch of the mix ends. ``"all"``: when one epoch of each source has been read. Until then, a source whose epoch has
-            ended is skipped. ``"first"``: before any source would yield more items than one of its epochs has. ``"restart"``: when each
+            ended is skipped. ``"first"``: before any source would yield more items than its epoch has. ``"restart"``: when each
             source has yielded at least one epoch. Until then, a source whose epoch has ended continues with its next epoch. With
             ``"first"`` and ``"restart"``, the next epoch of the mix continues at the next item of each source, and if a loop ends early,
             the rest of its epoch is read and dropped.
@@ -300,7 +300,7 @@ class Mix(OfSources):
         rng = Generator(Philox(key=epoch << 64 | context.seed_or(self.seed)))
         if self.skips:
             _begun(sources, epoch)
-        # ``given``: number of items from each source in this epoch. ``whole``: the sources that have yielded a whole epoch of theirs.
+        # ``given``: number of items from each source in this epoch. ``whole``: the sources of which a whole epoch was yielded.
         given, whole = [0] * len(sources), set[int]()
         if order.value is None:
             shares = self._shares(sources)
@@ -336,7 +336,7 @@ class Mix(OfSources):
             self._expect_no_more(sources)
 
     def _ends(self, whole: set[int]) -> bool:
-        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` has the sources that have yielded a whole epoch."""
+        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` has the sources of which a whole epoch was yielded."""
         return len(whole) >= (1 if self.stop == "first" else len(self.sources))
 
     def _shares(self, sources: list[SourceInEpochs]) -> np.ndarray:

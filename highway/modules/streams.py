@@ -176,7 +176,7 @@ def _in_epochs(stamped: Stamped, epoch: int, index: int | None) -> Stamped:
 @checked
 @dataclass
 class Tee:
-    """Call a function with each item, and pass the item on. For example, the function is the ``put`` of a queue.
+    """Call a function with each item, and pass the item on. For example, the function can be the ``put`` of a queue.
 
     Args:
         fn: A function that receives the item. Its return value is ignored. In YAML, write ``package.module:name``.

@@ -36,8 +36,8 @@ class Targets:
         with_boxes: Fields with one row per box.
         with_points: Fields with one entry per point. A field can be in both ``with_boxes`` and ``with_points``.
         more: A dict from ``"image"``, ``"points"`` or ``"mask"`` to further fields of this type. Each field gets its own role.
-        follow: Those of ``"boxes"``, ``"points"`` and ``"mask"`` that must move with the pixels. If one of these parameters is ``None``,
-            the first item that has such annotations raises an error.
+        follow: The annotations that must move with the pixels: some of ``"boxes"``, ``"points"`` and ``"mask"``. If one of these parameters
+            is ``None``, the first item with such annotations raises an error.
         all_named: If ``False``, the first item with boxes raises an error if it has a field with one row per box that no parameter names.
     """
 
@@ -190,7 +190,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise ValueError if an item has counts or offsets for one of ``fields``. They would be wrong after rows are removed or added."""
+        """Raise ValueError if an item has counts or offsets for one of ``fields``, which would be wrong after rows are removed or added."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
@@ -333,7 +333,7 @@ def unshared(value: np.ndarray, given: Any) -> np.ndarray:
 
 
 def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
-    """Concatenate parts, each with the rows of a target. If a part with rows is a list, return a list, otherwise an array.
+    """Concatenate parts, each with the rows of a target. Return a list if a part that has rows is a list, otherwise an array.
 
     Raises:
         ValueError: the parts are arrays, and their rows differ in shape.

@@ -30,7 +30,7 @@ class StoreFailure(Exception):
     """A failed request.
 
     Args:
-        why: The kind of failure. ``"again"``: the same request may succeed later.
+        why: The kind of failure. ``"again"``: the same request might succeed later.
         text: The library's message without credentials, for the user.
     """
 

@@ -35,7 +35,7 @@ class _Lock:
         self.let_go = weakref.finalize(self, os.close, self.descriptor)
 
     def take(self) -> None:
-        """Take the lock exclusively. If other processes share the lock, the copy exists, so share the lock with them."""
+        """Take the lock exclusively. If other processes share the lock, the copy already exists, so share the lock with these processes."""
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 with contextlib.suppress(BlockingIOError):
@@ -55,7 +55,7 @@ _lock = threading.Lock()
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # at the fork, another thread of the parent may have held the parent's lock
+    _lock = threading.Lock()  # at the fork, another thread of the parent might have held the parent's lock
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -65,7 +65,7 @@ class FsspecClient:
 
     @cached_property
     def _files(self) -> Any:
-        """The file system. The first request creates it, because creation may connect to the store."""
+        """The file system. The first request creates it, because creation can connect to the store."""
         from fsspec import url_to_fs
 
         return url_to_fs(self._root, skip_instance_cache=True, use_listings_cache=False)[0]

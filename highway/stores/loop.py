@@ -62,7 +62,7 @@ def _wait_for_tokio() -> None:
     """Wait until the threads of obstore are idle. A thread that drops an answer after the interpreter's end would abort the process."""
     until, resting = time.monotonic() + _PATIENCE, 0
     while resting < _LOOKS and time.monotonic() < until:
-        time.sleep(_LOOK_EVERY)  # sleep() releases the GIL for these threads
+        time.sleep(_LOOK_EVERY)  # sleep() releases the GIL, which these threads need
         resting = 0 if any(state != "S" for state in _states("tokio")) else resting + 1
 
 

@@ -37,7 +37,7 @@ _CAUSES = {  # for requests without an answer: part of obstore's text -> highway
     "IncompleteMessage": "the connection was cut",
     "ConnectionReset": "the connection was cut",
 }
-_WITHOUT_ORDER = "--x-s3"  # the names of S3's directory buckets end in this
+_WITHOUT_ORDER = "--x-s3"  # suffix of the names of S3's directory buckets
 _LAST = "\U0010ffff"  # assumed to sort after every key in a folder
 _EXTENSION = "obstore._obstore"
 _NO_LIMIT = timedelta(days=1)  # obstore's limit, in effect no limit, because highway limits each request
@@ -112,8 +112,8 @@ class ObstoreClient:
     async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
         """Raise StoreFailure if objects follow the last key of a listing.
 
-        Some servers announce a further page of a listing without telling how to get it, or answer with an HTML page. Both look like the end
-        of the listing. S3's directory buckets list objects without an order, so their listings cannot be checked.
+        Some servers announce a further page of a listing but do not tell how to get this page, or answer with an HTML page. Both answers
+        look like the end of the listing. S3's directory buckets list objects without an order, so their listings cannot be checked.
         """
         if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return

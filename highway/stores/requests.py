@@ -70,7 +70,7 @@ os.register_at_fork(after_in_child=_forked)
 
 T = TypeVar("T")
 
-FIRST_ATTEMPTS = 3  # maximum attempts of a request before the store's first answer, because the address of the store may be wrong
+FIRST_ATTEMPTS = 3  # maximum attempts of a request before the store's first answer, because the address of the store might be wrong
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a retry: doubled each time, with random jitter of up to half
 LEAST_HEDGE = 0.1  # minimum seconds before a request is sent again
 _MOST_PARTS = 10_000  # maximum parts of an uploaded object

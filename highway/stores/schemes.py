@@ -13,7 +13,7 @@ class Store:
 
     Args:
         schemes: The schemes of the store's URLs.
-        first: What the first part after ``://`` is called, if it is required; empty if the first part can be missing.
+        first: Name of the first part after ``://`` in messages, if this part is required; empty if this part can be missing.
         by_obstore: Whether the library obstore supports the store. If false, fsspec is used.
         is_http: Whether the store is a web server. A web server is read-only. Its URLs have quoted keys, and can have a query and a user.
         credentials: Advice for messages if the store denies access.

@@ -42,7 +42,7 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most ``size`` bytes: those that are available. Return empty bytes only at the end."""
+        """Return the available bytes, at most ``size``. Return empty bytes only at the end."""
         if size < 0:
             return b"".join([self._part, *self._parts])
         if not self._part:

@@ -31,7 +31,7 @@ class FileState(NamedTuple):
             found = os.stat(file)
         except OSError as error:
             if isinstance(file, str):
-                error.filename = shown(file)  # the path may be a misspelt URL
+                error.filename = shown(file)  # the path might be a misspelt URL
             raise
         return cls(found.st_size, found.st_mtime_ns)
 
@@ -53,7 +53,7 @@ class UnchangingFile:
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
-            error.filename = shown(path)  # the path may be a misspelt URL
+            error.filename = shown(path)  # the path might be a misspelt URL
             raise
         if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
             raise IsADirectoryError(f"{path!r}: a folder; expected a file, such as one of those in it")

@@ -103,7 +103,7 @@ def check_free(url: str, path: str) -> None:
 
 
 class SocketFile(NamedTuple):
-    """The file of a UNIX socket. ZeroMQ never removes the file, because another socket may use the same path by then."""
+    """The file of a UNIX socket. ZeroMQ never removes this file, because another socket might already use the same path."""
 
     path: str
     number: int  # inode number
@@ -133,7 +133,7 @@ def remove_if_dead(path: str) -> None:
 
 
 def peer_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the process ID and user ID of the other end of a UNIX socket. For an end that connects, the binding process counts."""
+    """Return the process ID and user ID of the other end of a UNIX socket. After connecting, this is the listening process."""
     process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return process, user
 

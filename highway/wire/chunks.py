@@ -1,7 +1,7 @@
 """Chunks: several buffers in one buffer or file, for tenbin messages and ``.ten`` files. The public module is :mod:`highway.tenbin`.
 
-A chunk has four parts: the bytes ``~TenBin~``, the length of the data as an int64, the data, and zeros. The zeros pad the data to a
-multiple of 64 bytes, not the chunk.
+A chunk has four parts: the bytes ``~TenBin~``, the length of the data as an int64, the data, and zeros. The zeros pad the data, not the
+whole chunk, to a multiple of 64 bytes.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview
         stream.seek(begin)
         return stream.read(end - begin)
 
-    # ``size`` bytes are enough for all data: a chunk in the file has the same padding, and also ``~TenBin~`` and a length.
+    # All data fit into ``size`` bytes: this memory has the same padding as the file, but no ``~TenBin~`` and no lengths.
     memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()
     for begin, length in _chunks(size, part):
         chunk, memory = memory[:length], memory[roundup(length) :]

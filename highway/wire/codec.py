@@ -40,7 +40,8 @@ _WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # length of a msgpack number in 
 class Codec(Protocol):
     """Converts items to frames and back.
 
-    ``single``: whether each message is one frame. ``has_envelopes``: whether each message has an envelope; otherwise only the end has one.
+    ``single``: whether each message is one frame. ``has_envelopes``: whether each message has an envelope. If false, only the end message
+    has.
     """
 
     single: bool

@@ -31,7 +31,7 @@ CONNECTS: Final = 0.2  # seconds that a receiver waits until it is connected, at
 LASTS: Final = (
     5.0  # seconds; a sender that closes a connection sooner accepts no reports: it has too many connections, or is an old version
 )
-MOST_WAITS: Final = 8  # maximum number of senders for which a receiver waits ``CONNECTS``, because ports may be unreachable
+MOST_WAITS: Final = 8  # maximum number of senders for which a receiver waits ``CONNECTS``, because ports might be unreachable
 _ID: Final = 8  # bytes
 _RECORD: Final = struct.Struct("<cQ")
 _CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -60,7 +60,7 @@ class Receiver:
 
 @dataclass
 class _Caller:
-    """A connection from a receiver: received bytes that were not processed yet, and the receiver as soon as it has sent its name."""
+    """A connection from a receiver, and the unprocessed bytes from it. ``receiver`` is ``None`` until the receiver has sent its name."""
 
     said: bytearray = field(default_factory=bytearray)
     name: bytes = b""
@@ -72,7 +72,7 @@ class Confirmations:
 
     Attributes:
         connections: The open connections from receivers.
-        lock: Hold the lock to read several results that belong together.
+        lock: Hold this lock while you read several results that must be of the same moment.
         heard_at: Time of the last report.
         named: Number of receivers that have reported.
     """
@@ -165,7 +165,7 @@ class Confirmations:
 
 
 class ReportChannel:
-    """The connection over which a receiver reports to a sender, for the receiving thread only. Only the first report and closing can wait.
+    """The connection over which a receiver reports to a sender. For the receiving thread only. The first report and closing can wait.
 
     Args:
         hello: The first bytes to send: ``ACK``, the sender's name, and random bytes that identify the receiver.
@@ -217,7 +217,7 @@ class ReportChannel:
             return True
 
     def close(self, patience: float = LAST_WORD) -> None:
-        """Close, and report this unless the receiver has read the end. Wait at most ``patience`` seconds. Closing again does nothing."""
+        """Close. If the receiver has not read the end, first report that it closes. Wait at most ``patience`` seconds."""
         if self._socket is not None and os.getpid() == self._pid:
             if self._state == READING:
                 self._say(CLOSED)
@@ -232,7 +232,7 @@ class ReportChannel:
         self._send()
 
     def _send(self) -> None:
-        for _ in range(2):  # two attempts, because the network may have been cut, and the sender may have given up the first connection
+        for _ in range(2):  # two attempts, because the network might have been cut, and the sender might have given up the first connection
             if self._is_unreachable:
                 break
             try:

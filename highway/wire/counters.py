@@ -11,7 +11,7 @@ class LinkCounter(NamedTuple):
 
     Args:
         about: Description, a sentence.
-        at_viewer: Description for users of the viewer of a stream (``highway look``); empty if the viewer does not show the counter.
+        at_viewer: Description in the commands that view a stream; empty if these commands do not show the counter.
         is_fault: Whether a count above 0 is a fault.
     """
 

@@ -156,7 +156,7 @@ def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
 
 
 def _pairs(values: dict[str, Any]) -> bytes:
-    """Return the keys and values of a small map in msgpack, without the header of the map, which is a single byte."""
+    """Return the keys and values of a small map in msgpack, without the map's header, which is a single byte."""
     packed: bytes = msgpack.packb(values)
     return packed[1:]
 
@@ -227,7 +227,7 @@ def _plain(passport: Passport) -> tuple[Any, ...]:
 
 
 def _packed_rows(rows: Sequence[int]) -> Any:
-    """Return positions as the first one, their distance and their number, or else as the bytes of int64 values."""
+    """Return a range of positions as its start, step and length, and other positions as the bytes of int64 values."""
     return (rows.start, rows.step, len(rows)) if isinstance(rows, range) else np.array(rows, "<i8").tobytes()
 
 
@@ -278,7 +278,7 @@ def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
 
 
 def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
-    """Check one value for each type, and return the checked values. Additional values, which later versions send, are ignored."""
+    """Check each value against the type at its position, and return the checked values. Ignore further values of later versions."""
     checked = []
     for (name, expected), value in zip(types.items(), values):
         _check(where + name, value, expected)

@@ -38,11 +38,11 @@ from highway.wire.url import Link
 MAGIC: Final = b"~HwyBye~"
 STILL_READING, FOUND = b"\0", b"\1"  # a leaving receiver repeats STILL_READING as a sign of life, and sends FOUND when it has read the mark
 _NUMBER: Final = struct.Struct("<Q")  # the sender's reply: how many messages it had sent when it paused
-PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender continues anyway
+PAUSE: Final = 20.0  # maximum seconds until a receiver has left; after this time, the sender continues anyway
 SILENCE: Final = 3.0  # maximum seconds between two signs of life of a receiver
 READING: Final = 0.1  # seconds after which a receiver sends the next sign of life
-HELLO: Final = 2.0  # seconds that a caller may take to name the sender; on a busy machine, a caller can be slow after it has connected
-GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that a receiver is gone
+HELLO: Final = 2.0  # maximum seconds until a caller names the sender; on a busy machine, a caller can be slow after it has connected
+GONE: Final = 5.0  # maximum seconds until ZeroMQ notices that a receiver is gone
 ROUND: Final = 0.05  # seconds between two rounds of marks
 PENDING: Final = 128  # maximum number of callers that have not named the sender yet; the oldest is dropped for a new caller
 
@@ -187,9 +187,9 @@ class LeaveServer:
             self._sender.mark(self._mark(self._number))
 
     def _may_begin(self, now: float) -> bool:
-        """Return whether a receiver may leave now, and pause the sender for it.
+        """Return whether a receiver can leave now, and pause the sender for this receiver.
 
-        Several receivers may leave in one pause. After a pause, the sender runs for at least the duration of the pause, so that repeated
+        Several receivers can leave in one pause. After a pause, the sender runs for at least the duration of the pause, so that repeated
         calls cannot stop the sender.
         """
         if self._sender.is_paused:
@@ -265,7 +265,7 @@ class Leave:
             self.unreachable.add(name)
 
     def found(self, name: bytes, number: int) -> None:
-        """Note a sender's mark. Ignore a mark for a receiver that left earlier, because messages may follow it."""
+        """Note a sender's mark. Ignore a mark for a receiver that left earlier, because messages can follow this mark."""
         if not self.waits_for(name) or name not in self._told or len(said := self._numbers.get(name, b"")) < _NUMBER.size:
             return
         if number >= _NUMBER.unpack(said)[0]:
@@ -316,7 +316,7 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return the local IP address of a link: the bound address, or the address from which it reaches its first peer; ``""`` if unknown."""
+    """Return the local IP address of a link: the bound address, or the local address of a route to its first peer; ``""`` if unknown."""
     locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:
         return rendezvous.directory(str(link)).host if link.transport.is_named else ""
@@ -359,7 +359,7 @@ def call(name: bytes, port: int | None, host: str) -> socket.socket:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Return whether the other side may belong to this user. Only a UNIX socket reports the user of the other side."""
+    """Return whether the other side can belong to this user. Only a UNIX socket reports the user of the other side."""
     return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 

@@ -22,7 +22,8 @@ log = logging.getLogger("highway")
 
 CHECK_EVERY_AT_THE_END = 0.1  # seconds between two checks of the connections after a sender has ended
 CHECK_EVERY = 1.0  # seconds between two checks of the connections before a sender has ended
-TELL_AFTER = 10.0  # seconds without a message before a warning, if no connected sender could send a message; the interval then doubles
+# Seconds without a message before a warning, if no connected sender could send a message; the interval doubles after each warning.
+TELL_AFTER = 10.0
 TELL_SILENCE_AFTER = 60.0  # seconds without a message before a warning, while a connected sender could send a message
 TELL_AT_LEAST = 600.0  # maximum seconds between two warnings
 
@@ -185,7 +186,7 @@ class LinkReceiver:
         self.close()
 
     def _source(self, envelope: Envelope, frames: Sequence[Any]) -> SourceAddress:
-        """Return the source of a message. If the transport does not report sources, the sender's name replaces the connection."""
+        """Return the source of a message. If the transport does not report sources, use the sender's name instead of the connection."""
         return self.transport_end.source(frames) or SourceAddress(envelope.sender)
 
     @property
@@ -198,7 +199,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether no more messages will come. If messages can come, log the reason at times. Called while nothing can be read."""
+        """Return whether no more messages will come. If messages can come, log the reason for waiting at growing intervals."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough

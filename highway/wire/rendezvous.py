@@ -21,7 +21,7 @@ from highway.wire.registries.table import KINDS
 
 log = logging.getLogger("highway")
 
-REFRESH = 1.0  # seconds between two queries of all names; shorter while some names are unknown, beginning with a tenth
+REFRESH = 1.0  # seconds between two queries of all names; while some names are unknown, the interval grows from a tenth of this value
 SHOWN = 4  # maximum names in a log message
 TELL_AFTER = 10.0  # seconds without an address for a name, or without an answer, before a warning
 CLOSE = 5.0  # maximum seconds until the querying thread ends
@@ -187,7 +187,7 @@ def directory(url: str) -> Directory:
 
 
 def own_address() -> str:
-    """Return this host's address for other hosts: the address of its name, or of its default route.
+    """Return the address at which other hosts reach this host: the address of its name, or of its default route.
 
     The address of the default route is returned if the name has a loopback address, or an address of another host.
 
@@ -212,8 +212,7 @@ def join(text: str, host: str = "", run: str = "") -> None:
     """Set the rendezvous of this process from a text. A second call with the same text has no effect.
 
     Args:
-        text: As for :func:`parse`. If the places of the kind are names of runs, as for ``ray``, the kind is enough. The place is then
-            ``run``.
+        text: As for :func:`parse`. A kind whose places are names of runs, such as ``ray``, needs no place. The place is then ``run``.
         host: As for :func:`use`.
         run: The name of the run.
 

@@ -34,7 +34,7 @@ CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connecti
 TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
 TELL_AGAIN = 1.0  # maximum seconds until the end message is repeated, because a receiver without room for the end message was skipped
 TELL_READING_AFTER = 60.0  # seconds before a warning, if receivers have not read the end and take no messages
-MOST_SILENT = 600.0  # seconds until the sender then ends, without knowing which messages these receivers will take
+MOST_SILENT = 600.0  # seconds until the sender ends although these receivers have not read the end
 FIRST_REPORT = 1.0  # maximum seconds until a receiver that reads sends its first report
 
 
@@ -190,7 +190,7 @@ class LinkSender:
         While a receiver is connected, there is no time limit. Without a receiver, the limit is ``linger_ms``.
 
         Raises:
-            LinkError: messages could not be delivered, or are not known to have arrived. The error tells how many.
+            LinkError: messages could not be delivered, or are not known to have arrived. The error message contains their number.
         """
         self._drain()
         if self._link.options.end:
@@ -274,7 +274,8 @@ class LinkSender:
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline, interval = time.monotonic() + linger, min(max(linger / 2, 10 * CHECK_EVERY), TELL_AGAIN)
-        waits = bool(self._number) or not here().draining  # whether to wait for the first receiver: not if drained before any message
+        # Whether to wait for the first receiver; false if the pipeline was drained before the first message.
+        waits = bool(self._number) or not here().draining
         # If a subscriber is slow, a publisher drops end messages, too, so it repeats the end message until the subscriber disconnects.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
         self._told_at = time.monotonic()
@@ -311,7 +312,7 @@ class LinkSender:
             peers = self.transport_end.peers() or peers
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
-        """Return whether messages may be lost: no receiver was sent the end message, and a receiver has left without notice."""
+        """Return whether messages might be lost: no receiver was sent the end message, and a receiver has left without notice."""
         if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left
@@ -321,7 +322,7 @@ class LinkSender:
         return 0 < peers.live <= self._confirmed.ended + self._confirmed.unreachable(peers.live)
 
     def _awaits_confirmation(self, peers: Peers) -> bool:
-        """Return whether to wait for a receiver that has not confirmed the end yet, or is not known yet; not if the pipeline is drained."""
+        """Return whether to wait for a receiver that has not confirmed the end, or has not reported yet. False if drained."""
         if self._leave is None or here().draining:
             return False
         linger, now = self._link.options.linger_ms / 1000, time.monotonic()

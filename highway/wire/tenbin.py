@@ -1,8 +1,8 @@
 """The tenbin format. :mod:`highway.wire.chunks` puts several arrays into one buffer. The public module is :mod:`highway.tenbin`.
 
 Every array is a header, and the data in C order. A header is a sequence of little-endian int64s: the code of the dtype (8 ASCII bytes,
-padded with zeros), an info (8 ASCII bytes: the name of the array), the rank (0 to 9), and the dimensions. This module ignores int64s after
-the dimensions, in which :mod:`highway.wire.envelope` stores metadata.
+padded with zeros), an info (8 ASCII bytes: the name of the array), the rank (0 to 9), and the dimensions. Further int64s can follow the
+dimensions. This module ignores these int64s, in which :mod:`highway.wire.envelope` stores metadata.
 
 Names and semantics are the same as in tensorcom. Decoded arrays are read-only views of the buffers.
 """

@@ -44,7 +44,7 @@ class CommonEnd:
     def __call__(self, batches: Iterator[Ready]) -> Iterator[Ready]:
         """Yield the batches of a loop up to the common end.
 
-        If another rank has ended first, the end of this rank's loop is yielded, unless it is too far away.
+        If another rank has ended first, yield the end of this rank's loop, unless too many batches remain.
         """
         ranks = self._ranks()
         if ranks is None:
@@ -100,7 +100,7 @@ class _Ranks:
         return self._loops - 1
 
     def exchange(self, loop: int, number: int, ready: Ready | Exception) -> _Exchange:
-        """Report to the other ranks whether this rank has a batch, and begin to collect their reports."""
+        """Report to the other ranks whether this rank has a batch, and begin to collect the reports of the other ranks."""
         if isinstance(ready, Exception):
             report = -1 - self.rank - dist.get_world_size()
         else:
@@ -116,7 +116,7 @@ class _Exchange:
         self._work: Any = dist.all_reduce(least, dist.ReduceOp.MIN, group=ranks.group, async_op=True)
 
     def wait(self) -> int | None:
-        """Wait for the reports. Return a rank that has no further batch; ``None`` if all ranks have one.
+        """Wait for the reports. Return a rank that has no further batch; ``None`` if all ranks have a further batch.
 
         Raises:
             PipelineError: the loader of a rank raised an error, a rank did not report, or the ranks are at different batches.
@@ -162,7 +162,7 @@ def _next(batches: Iterator[Ready]) -> Ready | Exception:
 
 
 def _rest(batches: Iterator[Ready], who: str) -> Iterator[Ready]:
-    """Count the batches that are left out after the first, and yield the end of the loop if it is near."""
+    """Count the batches that this rank drops, including the batch already read. Yield the end of the loop if few batches remain."""
     for left_out in range(1, _MOST + 1):
         ready = next(batches)
         if ready.is_end:

@@ -34,7 +34,7 @@ class IndexOrder:
     epoch, with the generators' states at that time. The indices that it has already yielded are skipped.
 
     Args:
-        sampler: Yields the indices of a batch each, or single indices if the loader has no batch size.
+        sampler: Yields lists with the indices of a batch, or single indices if the loader has no batch size.
         inner: The sampler inside a batch sampler, or ``None``.
         generator: The loader's generator, or ``None``.
     """
@@ -74,7 +74,7 @@ class IndexOrder:
             for index in indices:
                 self.sampled += 1
                 yield index
-        except KeyboardInterrupt:  # the interrupt ends every generator that it passes through
+        except KeyboardInterrupt:  # a KeyboardInterrupt ends every generator through which it is raised
             self.resume(self.state(), [])
             raise
         self.is_exhausted = True

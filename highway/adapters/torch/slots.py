@@ -62,7 +62,7 @@ class _Slot:
         self._references_of_unused = self._references()
 
     def _references(self) -> tuple[int, int, int]:
-        """Return the storage's reference counts. The count of tensors is read twice, because another thread might create a tensor."""
+        """Return the storage's reference counts. Read the count of tensors twice, because another thread might create a tensor."""
         storage = self.storage
         uses = torch._C._storage_Use_Count
         return uses(storage._cdata), sys.getrefcount(storage), uses(storage._cdata)
@@ -247,7 +247,7 @@ class SlotSender:
                     # Old versions of torch create a new wrapper of the storage.
                     if slot.storage._cdata == storage._cdata and not slot.is_exported:
                         slot.transfers += 1
-                        is_known = self._given_back[number] != 0  # otherwise the loader's process might not have the file yet
+                        is_known = self._given_back[number] != 0  # otherwise the loader's process might not have received the file yet
                         handle = None if is_known else DupFd(slot.descriptor)
                         return _receive, (self.token, number, slot.generation, storage.nbytes(), handle)
         return reduce_storage(storage)

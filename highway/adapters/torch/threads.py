@@ -200,7 +200,7 @@ class _Read:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_started", "_numbers", "_fetcher")}
-        return state | {"_numbers": next(self._numbers)}  # so each copy for a thread has its own numbers
+        return state | {"_numbers": next(self._numbers)}  # this gives each copy for a thread its own numbers
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"_numbers": count(state["_numbers"])})

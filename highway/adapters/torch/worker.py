@@ -118,7 +118,7 @@ class Fetching:
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
             restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
-                if state.at:  # otherwise keep the generators as iter(dataset) has left them
+                if state.at:  # without batches to repeat, keep the states that the generators have after iter(dataset)
                     set_states(GLOBAL, self._begun)
                 fetcher.skip(state.fetched - state.at, self._batch_size)
             fetcher.ended = fetcher.ended or state.has_ended
@@ -195,7 +195,7 @@ def run_worker(
     Args:
         loop: torch's worker loop.
         args: The arguments of the loop.
-        changed: A dict of the arguments that get other values in a resumed epoch.
+        changed: A dict of the arguments of the loop that have different values in a resumed epoch.
         failed: Receives whether ``worker_init_fn`` has failed. ``None``: the caller does not need this information.
         fetching: Creates the fetchers of the worker.
         slots: Shared memory for the worker's results.
@@ -236,7 +236,7 @@ class WorkerContext:
 
     Args:
         context: The context.
-        changed: A dict of the arguments of the loop that get other values in a resumed epoch.
+        changed: A dict of the arguments of the loop that have different values in a resumed epoch.
         fetchings: For each worker, the object that creates its fetchers.
         senders: For each worker, the shared memory for its results.
         has_init: Whether there is a ``worker_init_fn``.

@@ -126,7 +126,7 @@ class Differences:
 
 
 def _pixels(png: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the pixels of a PNG. If the source has a last axis of length 1, the result has such an axis."""
+    """Decode a PNG. If the array in the source has a last axis of length 1, add such an axis."""
     with opened_image(png) as image:
         pixels = np.asarray(image)
     return pixels[..., None] if (*pixels.shape, 1) == shape else pixels
@@ -171,7 +171,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Return a description of a value's type. Numbers of Python have the description of the equal numpy type."""
+    """Return a description of a value's type. A Python number is described by the equal numpy type."""
     if isinstance(value, (str, bytes, dict)):
         return next(kind.__name__ for kind in (str, bytes, dict) if isinstance(value, kind))
     if isinstance(value, (list, tuple)):

@@ -195,7 +195,7 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _place(path: str) -> str:
-    """Return a text that is equal for equal places, for a path or URL."""
+    """Return a normalised path or URL, which is equal for two names of the same place."""
     return without_options(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 

@@ -16,7 +16,7 @@ from highway.observe.summary import FieldSummary, Summary, shape_text
 
 VERSION = 1
 _NUMBERS = ("min", "max", "mean", "std", "nan", "inf", "count")
-_TINY = 1e-6  # relative error that rounding may cause
+_TINY = 1e-6  # relative error that rounding can cause
 
 
 class Check(NamedTuple):
@@ -64,9 +64,10 @@ def load(path: str) -> dict[str, Any]:
 def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Check]:
     """Compare the summary of a stream with a contract.
 
-    The stream must have the fields of the contract. Dtypes and sample shapes must be in the contract's lists. Values may exceed the
-    contract's range by ``tolerance`` times the width of the range. The mean and the standard deviation may differ by ``tolerance`` times
-    the contract's standard deviation. The shares of NaN and infinity may be at most ``1 + tolerance`` times the shares in the contract.
+    The stream must have the fields of the contract. Dtypes and sample shapes must be in the contract's lists. Values are allowed to exceed
+    the contract's range by ``tolerance`` times the width of the range. The mean and the standard deviation are allowed to differ by
+    ``tolerance`` times the contract's standard deviation. The shares of NaN and infinity are allowed to be ``1 + tolerance`` times the
+    shares in the contract.
     """
     found, expected = summary.fields, contract["fields"]
     checks = [Check(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]

@@ -39,9 +39,9 @@ class _Indexed:
         nbytes: Bytes of the samples.
         index: A dict of arrays: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples),
             ``positions`` (samples), the positions of the samples in their epoch, and the keys. Optional arrays: ``places``, the positions
-            of the samples in the rank's share, if they are incomplete or not in order; ``bad`` and ``dropped``, the positions of such
-            samples; ``epoch``, the epoch whose order the samples have, if it is not 0; and ``items``, int64 ``(2, items)``, the index and
-            the number of samples of each item of the first epoch, if the items were not consecutive batches of one size.
+            of the samples in the rank's share, if they are incomplete or not in order; ``bad`` and ``dropped``, the positions of bad and
+            dropped samples; ``epoch``, the epoch whose order the samples have, if it is not 0; and ``items``, int64 ``(2, items)``, the
+            index and the number of samples of each item of the first epoch, if the items were not consecutive batches of one size.
 
     Attributes:
         settled: Whether the cache is final. If not, samples were skipped when it was written, and a second try might add these samples.
@@ -267,7 +267,7 @@ def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True
-        for buffer in buffers:  # the call has read fewer bytes: the size exceeds the limit of a call, or the file ends
+        for buffer in buffers:  # the call has read fewer bytes, because the size exceeds the limit of a call, or the file ends
             while buffer.nbytes:
                 count = os.preadv(descriptor, [buffer], offset)
                 if not count:

@@ -69,7 +69,7 @@ class CacheFolder:
         """Return the finished cache, or ``None`` if there is no manifest.
 
         Raises:
-            DatasetError: the cache is damaged, or its content or version differs from the expected one. The message gives the reason.
+            DatasetError: the cache is damaged, or has different content or another version than expected. The message gives the reason.
         """
         try:
             manifest = self._manifest()
@@ -195,7 +195,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Return whether a cache has a sample that an earlier cache lacks. Compare the keys, or the numbers of samples if there are no keys."""
+    """Return whether a cache has a sample that an earlier cache lacks. Compare the keys, or the number of samples if there are no keys."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 

@@ -123,8 +123,8 @@ class CIFAR10(_OfCIFAR):
             The files can also be in a subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. Pickles with other content than arrays, lists,
-    numbers and text are refused.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. Pickles that contain anything except arrays,
+    lists, numbers and text are refused.
 
     Raises:
         FileNotFoundError: one of the files does not exist (when it is first read).
@@ -157,7 +157,7 @@ class CIFAR100(_OfCIFAR):
         split: ``"train"`` or ``"test"``.
 
     A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, the label of one of 20
-    groups of classes. Pickles with other content than arrays, lists, numbers and text are refused.
+    groups of classes. Pickles that contain anything except arrays, lists, numbers and text are refused.
 
     Raises:
         FileNotFoundError: one of the files does not exist (when it is first read).

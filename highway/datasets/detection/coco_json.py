@@ -195,7 +195,7 @@ class _Reading:
         return corners, areas.astype(np.float32)
 
     def _not_empty(self, boxes: np.ndarray, sizes: np.ndarray, empty_boxes: EmptyBoxes) -> np.ndarray:
-        """Return which boxes to keep, and log the number of removed boxes."""
+        """Return a bool for each box: whether to keep the box. Log the number of removed boxes."""
         unknown = sizes[:, ::-1] == 0
         inside = (boxes[:, 2:] > 0) & ((boxes[:, :2] < sizes[:, ::-1]) | unknown)
         fine: np.ndarray = ((boxes[:, :2] < boxes[:, 2:]) & inside).all(axis=1)

@@ -54,7 +54,7 @@ class Keys(LazyKeys):
         return self._row[begin:end]
 
     def are_distinct(self) -> bool:
-        """Return whether all keys have distinct hashes."""
+        """Return whether all keys are distinct: True only if all their hashes are distinct."""
         hashes = np.fromiter((hash(self.encoded(number)) for number in range(self._length)), np.int64, self._length)
         return len(np.unique(hashes)) == self._length
 

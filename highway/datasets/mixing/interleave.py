@@ -52,8 +52,8 @@ class Interleave:
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
-        weights: Relative frequency of each dataset: a list, a dict from positions to the list that applies from there on, or a function of
-            the position.
+        weights: Relative frequency of each dataset: a list, a dict from positions to the list that applies from this position on, or a
+            function of the position.
         stop: When the epoch ends. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been read
             completely. Until then, a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
         length: Number of positions of the epoch. It replaces the end that ``stop`` determines.

@@ -35,12 +35,12 @@ class MixedDataset:
     Args:
         datasets: Datasets, other mixes, or paths. Samples of different datasets must fit into one batch.
         weights: Relative frequency of each dataset, above 0. ``None``: all weights are equal. To change the weights within an epoch, pass a
-            dict from positions to the weights that apply from there on, such as ``{0: [9, 1], 100_000: [1, 1]}``. Or pass a function that
-            returns the weights at a position. highway calls the function every 1,024 positions, or less often in a long epoch: about 1,000
-            times. In a dict or function, some weights can be 0.
+            dict from positions to the weights that apply from this position on, such as ``{0: [9, 1], 100_000: [1, 1]}``. Or pass a
+            function that returns the weights at a position. highway calls the function every 1,024 positions, or less often in a long
+            epoch: about 1,000 times. In a dict or function, some weights can be 0.
         stop: When an epoch ends. ``"all"``: when all datasets have been read completely. A completed dataset is skipped, so each sample
-            occurs once. ``"restart"``: also when all datasets have been read completely, but a completed dataset restarts until then.
-            ``"first"``: before a dataset would repeat.
+            occurs once. ``"restart"``: when all datasets have been read completely, as for ``"all"``, but a completed dataset restarts
+            instead of being skipped. ``"first"``: before a dataset would repeat.
         length: Number of samples of an epoch. Requires ``stop="restart"``.
         names: A name for each dataset. A run whose datasets have names can resume with another mix
             (``allow_changed=["Reader.mixture"]``).

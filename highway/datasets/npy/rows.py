@@ -51,7 +51,7 @@ class StoredRows:
         offset: The position of the first row.
         shape: Shape of the array.
         dtype: Type of the array.
-        end: The position at which the array must end. ``None``: the array must not end after the file.
+        end: The position at which the array must end. ``None``: the array must end before or at the end of the file.
 
     Raises:
         DatasetError: the rows do not end at ``end``, or would end after the end of the file.

@@ -22,7 +22,7 @@ from highway.stores.unchanging import FileState, UnchangingFile
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # maximum open files, each open twice; most processes may open 1024
+_OPEN = 100  # maximum open files, each open twice; the usual limit of a process is 1024 open files
 _RANDOM = "readahead_buffer_size:0,max_parallelism:0"
 _BUFFER = 1 << 15  # bytes to read at once; a reader's default of 1 MiB would read too much
 _GROUP = re.compile(r"group_size:(\d+)")

@@ -51,7 +51,7 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
     Args:
         data: The bytes.
         wanted: The names of the features to decode; ``None``: all.
-        views: Whether ``bytes`` may be views of a ``memoryview``.
+        views: Whether ``bytes`` are allowed to be views of a ``memoryview``.
 
     Returns:
         Features by name: ``bytes``, an int64 or a float32. If a feature has several values, a list of bytes or an array. Values of
@@ -84,10 +84,10 @@ def _copied(value: Any) -> Any:
 
 
 def key_of(data: Data, name: str) -> str | None:
-    """Return the text in a feature of an Example; ``None`` if it has no such feature.
+    """Return the text in a feature of an Example; ``None`` if the Example has no such feature.
 
     Raises:
-        ValueError: the data is no Example or is incomplete, or the feature holds no text or number.
+        ValueError: the data are not an Example or are incomplete, or the feature is neither a text nor a number.
     """
     for found, content, begin, end in _features(data):
         if _text(found) == name:
@@ -162,7 +162,7 @@ def _feature(data: Data, begin: int, end: int) -> Any:
         lists = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
         if not lists:
             return None
-        kind = lists[-1][0]  # of several kinds, the last counts, as for any oneof, with all its pieces
+        kind = lists[-1][0]  # if there are several kinds, the last kind counts, with all its pieces, as for any oneof
         last = takewhile(lambda field: field[0] == kind, reversed(lists))
         data, first, end = _merged(data, [(first, end) for _, first, end in last][::-1])
     tag, start = _single(data, first, end)
@@ -175,7 +175,7 @@ def _feature(data: Data, begin: int, end: int) -> Any:
         items = [data[start:stop] for tag, start, stop in parts if tag == _FIRST]
         return items[0] if len(items) == 1 else items
     convert = _floats if kind == _FLOAT_LIST else _int64s
-    arrays = [convert(data, *part) for part in parts if part[0] >> 3 == 1]  # other fields are of a later version
+    arrays = [convert(data, *part) for part in parts if part[0] >> 3 == 1]  # other fields belong to a later version
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.empty(0, _DTYPES[kind])
     return array[0] if len(array) == 1 else array
 

@@ -24,7 +24,7 @@ Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as '
 
 
 class ReadPlan(NamedTuple):
-    """How to read records: ranges of a file, and a decoder of their contents. Ranges of several files may be read together."""
+    """How to read records: ranges of a file, and a decoder of their contents. Ranges of several files can be read together."""
 
     ranges: Sequence[FileRange]
     records: Callable[[Sequence[bytes]], Sequence[Data]]
@@ -38,7 +38,7 @@ class RecordFile(Protocol):
 
     def __len__(self) -> int: ...
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
-        """Yield records by their indexes in the file. A large record is valid only until the next record, which may reuse its memory."""
+        """Yield records by their indexes in the file. A large record is valid only until the next record, which can reuse its memory."""
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
         """Return a plan to read several records at once. Large records are views."""

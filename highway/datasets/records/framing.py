@@ -80,7 +80,7 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 
 def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray:
-    """Return the positions of the records of a file, and finally its size: uint32 or uint64 ``(N + 1,)``.
+    """Return the positions of the records of a file, and as the last value the size of the file: uint32 or uint64 ``(N + 1,)``.
 
     Args:
         file: The file.

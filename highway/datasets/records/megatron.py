@@ -2,8 +2,8 @@
 
 The index is little-endian. Its header is ``MMIDIDX\\0\\0``, the version (uint64, 1), the code of the tokens' dtype (uint8), the number of
 sequences and the number of document boundaries (uint64 each). Three arrays follow: the length of each sequence (int32), its position in
-``.bin`` in bytes (int64), and the boundaries of the documents as numbers of sequences (int64). An int8 per sequence may follow: the mode of
-multimodal data. Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. highway does not read its older format,
+``.bin`` in bytes (int64), and the boundaries of the documents as numbers of sequences (int64). An int8 per sequence can follow: the mode of
+multimodal data. Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. highway does not read Megatron-LM's older format,
 ``TNTIDX``.
 """
 

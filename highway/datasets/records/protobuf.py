@@ -12,10 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # types
-_LONGEST = 10  # bytes of a varint: of 64 bits
+_LONGEST = 10  # maximum bytes of a varint, which has 64 bits
 
 Data = bytes | memoryview
-Field = tuple[int, int, int]  # the tag, and the begin and end of the content; for a varint, its value instead of the begin
+Field = tuple[int, int, int]  # the tag, and the start and end of the content; for a varint, the value in place of the start
 
 
 def read_fields(data: Data, at: int, end: int) -> list[Field]:

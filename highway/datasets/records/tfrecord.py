@@ -25,7 +25,7 @@ from highway.stores.file import open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
-MOST_OPEN = 100  # maximum open files; most processes may open 1024
+MOST_OPEN = 100  # maximum open files; the usual limit of a process is 1024 open files
 LARGE = 1 << 16  # bytes: smaller neighbours are read together, up to about this size, and larger records alone
 IN_MEMORY = 1 << 18  # bytes of framed records in memory at once
 _START = 512  # first bytes of a record to search for the key
@@ -80,7 +80,7 @@ class _TFRecordFile:
         return ReadPlan(list(map(FileRange, repeat(file), run_begins.tolist(), run_sizes.tolist())), records)
 
     def _large(self, begin: int, end: int) -> bytes:
-        """Return a record without a copy: this reads the record without its length."""
+        """Return a record without a copy, because only the data of the record are read, not the length before it."""
         file = self._file()
         data, footer = read_ranges([FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)])
         check_records(file, [data], [footer], [begin])
@@ -97,7 +97,7 @@ class _TFRecordFile:
 
 
 def _bounds(apart: np.ndarray) -> np.ndarray:
-    """Return the begin of each group, and the end of the last. ``apart`` tells whether two neighbours are in different groups."""
+    """Return the start of each group, and the end of the last group. ``apart`` tells whether two neighbours are in different groups."""
     return np.concatenate(([0], apart.nonzero()[0] + 1, [len(apart) + 1]))
 
 

@@ -75,7 +75,7 @@ def load(value: Data) -> Any:
     """
     try:
         found = _Unpickler(io.BytesIO(value)).load()
-    except Exception as error:  # a pickle raises whatever its code raises
+    except Exception as error:  # loading a pickle can raise any error
         raise ValueError(f"the pickle cannot be loaded: {error!r}") from error
     return tuple(found) if isinstance(found, list) else found
 
@@ -88,6 +88,6 @@ def load_array(file: IO[bytes]) -> np.ndarray:
     """
     try:
         array: np.ndarray = np.lib.format.read_array(file, allow_pickle=True)
-    except Exception as error:  # a pickle raises whatever its code raises
+    except Exception as error:  # loading a pickle can raise any error
         raise ValueError(f"the array cannot be loaded: {error!r}") from error
     return array

@@ -50,8 +50,8 @@ class Pieces(Generic[T]):
 
         Args:
             wanted: The indexes.
-            decode: Returns a piece, and its number of bytes in memory. It is an argument, because an attribute that refers to a method of
-                the table would be a reference cycle.
+            decode: Returns a piece, and its number of bytes in memory. This function is an argument, because an attribute that refers to a
+                method of the table would be a reference cycle.
         """
         missing = []
         for number in wanted:

@@ -15,7 +15,7 @@ from highway.images.buffers import BufferPool
 
 log = logging.getLogger("highway")
 
-_MOST_ROWS: Final = 1 << 20  # of a batch whose source does not know positions
+_MOST_ROWS: Final = 1 << 20  # maximum rows of a batch whose source does not know positions
 LOG_EVERY: Final = 10.0  # seconds between two log lines about the first epoch
 
 

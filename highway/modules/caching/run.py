@@ -202,13 +202,14 @@ class CacheRun:
         self._next_epoch = epoch + 1
 
     def _pass(self, source: Epochs, position: Position, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch. Also write the epoch to the cache, if it fits and no other process writes.
+        """Pass on an epoch. Also write the epoch to the cache, if it fits and no other process is writing the cache.
 
         Stop early if another process has completed the cache. While the cache is written, no marker passes. A resumed run therefore begins
         this epoch again and fills the cache.
 
         Raises:
-            ConfigError: this rank reads other samples than in the first epoch, but other ranks depend on the first epoch.
+            ConfigError: this rank would read different samples than in the first epoch, but other ranks repeat the samples of their first
+                epoch.
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(

@@ -105,7 +105,7 @@ class Pack:
             yield self._rows(bins.sequences, bins.rows, index)
 
     def _sequences(self, inputs: Sequence[Stamped]) -> Iterator[Sequences]:
-        """Yield the sequences of the inputs. In fields with a budget, the count of a number is its value."""
+        """Yield the sequences of the inputs. In a field with a budget, a number counts by its value."""
         for sequences in sequences_of(inputs, self.batched):
             for place, name in enumerate(sequences.known):
                 if name in self.budgets:

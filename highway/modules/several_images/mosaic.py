@@ -127,7 +127,7 @@ class Mosaic:
         return [(self._part(target, cell, towards, rng), target) for target, cell, towards in given]
 
     def _part(self, target: Target, cell: Box, towards: tuple[float, float], rng: Generator) -> _Part:
-        """Return how an image fills a cell. For a smaller image, ``towards`` is its position, from 0 (top, left) to 1 (bottom, right)."""
+        """Return how an image fills a cell. ``towards`` is the position of a smaller image, from 0 (top, left) to 1 (bottom, right)."""
         (height, width), (top, left, rows, columns) = target["image"].shape[:2], cell
         if self.fit_mode == "cover":
             _, _, *window = covering_box((height, width), columns / rows)
@@ -148,7 +148,7 @@ class Mosaic:
         return {role: self._together(role, [target[role] for target in moved], parts) for role in moved[0]}
 
     def _moved(self, part: _Part, target: Target) -> Target:
-        """Return the annotations of one image. Boxes and points are in the coordinates of the mosaic, and masks in those of their part."""
+        """Return the annotations of one image. Boxes and points have the coordinates of the mosaic, and masks those of their part."""
         moved, size = {role: value for role, value in target.items() if role != "image"}, target["image"].shape[:2]
         top, left, height, width = part.to
         offset = np.array([left, top], np.float32)

@@ -263,7 +263,7 @@ class Connections(Generic[P]):
         pending.sock.close()
 
     def _refuse(self, pending: _Pending, why: str) -> None:
-        """Close a connection. If this end has established the connection, raise an error, because no other process has the name."""
+        """Close a connection. If this end has established it, raise an error, because no other process listens under the name."""
         self._drop(pending)
         refusal = f"process {pending.pid} at the other end is refused: {why}"
         if pending.calls:

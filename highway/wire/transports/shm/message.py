@@ -23,7 +23,7 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Packet = tuple[bytes, list[int], bool]  # the bytes, the received descriptors, and whether a descriptor was lost
 
 _EXTENSION_API = 1  # version of the extension's interface
-_BRIEF = 1 << 17  # maximum bytes to copy without releasing the GIL, because to acquire the GIL again can take longer than the copy
+_BRIEF = 1 << 17  # maximum bytes to copy without releasing the GIL, because acquiring the GIL again can take longer than the copy
 _BYTE = np.dtype(np.uint8)
 
 

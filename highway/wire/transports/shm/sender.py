@@ -165,7 +165,7 @@ class ShmSender:
             self._take_back(tuple(self.connections.peers))
         slot = self._pool.reuse(nbytes)
         while slot is None:
-            self.look()  # to reuse a returned slot is better than to create a slot
+            self.look()  # reusing a returned slot is better than creating a slot
             slot = self._pool.reuse(nbytes) or self._pool.make(nbytes)
             if slot is None:
                 self._wait(deadline, "all of its memory is in use by receivers")

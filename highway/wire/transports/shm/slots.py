@@ -47,7 +47,7 @@ class MemorySlot:
         try:
             self.fd = os.memfd_create("highway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             try:
-                os.posix_fallocate(self.fd, 0, size)  # without this, a lack of memory would cause SIGBUS on a write
+                os.posix_fallocate(self.fd, 0, size)  # without this call, a lack of memory would cause SIGBUS on a write
                 self.memory = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
                 _seal(self.fd, writable)
             except BaseException:

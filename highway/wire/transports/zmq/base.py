@@ -276,7 +276,7 @@ class BaseSocket:
             self._call(self.socket.disconnect, str(self.link), url)
 
     def close(self, linger: float) -> None:
-        """Close. Unsent messages are still sent in the background for ``linger`` seconds, at least for 1 s. Closing again does nothing."""
+        """Close. Unsent messages are still sent in the background, for ``linger`` seconds but at least 1 s. Closing again does nothing."""
         if self._is_closed or os.getpid() != self._pid:
             return
         self._is_closed = True

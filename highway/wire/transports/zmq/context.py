@@ -23,7 +23,7 @@ from highway.process.threads import check_threads
 from highway.wire.url import Link
 
 IO_THREADS: Final = 2  # two, because a worker receives and sends at the same time
-OTHER_FILE: Final = 500  # ZAP's status for a refused end of another topology file; other refused ends have 400
+OTHER_FILE: Final = 500  # ZAP's status for a refused end of another topology file; the status for all other refused ends is 400
 _USER: Final = b"highway"
 _LONGEST: Final = 255  # maximum bytes of a password, and of a domain
 

@@ -67,8 +67,8 @@ class Monitor:
 
     A connection is a peer as soon as its handshake has succeeded. ZeroMQ reports that a handshake has succeeded, but not the connection of
     the handshake. The monitor excludes TCP connections that have carried too few bytes for a handshake of ZMTP 3. If several connections
-    remain, the monitor guesses which connection is the peer. The monitor corrects the guess when a message comes over a connection that it
-    did not choose (:meth:`hear`), or when a connection is closed and this shows that the guess was wrong.
+    remain, the monitor guesses which connection is the peer. The monitor corrects the guess when a message comes over a rival connection
+    (:meth:`hear`), or when a closed connection shows that the guess was wrong.
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
@@ -261,7 +261,7 @@ class Monitor:
         return found
 
     def _replace(self, endpoint: bytes, rivals: set[int]) -> None:
-        """Mark a rival as the peer, in place of a closed connection that may have been a stranger.
+        """Mark a rival as the peer, in place of a closed connection that might have been a stranger.
 
         If the closed connection was the real peer, the rival counts as a peer by mistake until it closes. ZeroMQ ends the handshake of the
         rival after at most 30 s. A UNIX socket with unread data at the other end is not chosen."""
