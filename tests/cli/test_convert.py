@@ -70,6 +70,17 @@ def test_a_folder_comes_back_from_shards_byte_by_byte(photos, tmp_path, capsys):
     assert files(tmp_path / "back") == files(photos)
 
 
+@pytest.mark.parametrize("target", ["a.tar", "a.tfrecord", "a.parquet"])
+def test_the_file_is_on_the_disk_at_the_end_but_if_that_is_not_wanted(photos, tmp_path, monkeypatch, target):
+    synced, own = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")) or own(descriptor))
+    assert convert(photos, tmp_path / target) == 0
+    assert any(path.startswith(str(tmp_path)) for path in synced)
+    synced.clear()
+    assert convert(photos, tmp_path / "b" / target, "--write", "durable=false") == 0
+    assert not any(path.startswith(str(tmp_path / "b")) for path in synced)
+
+
 def test_shards_may_be_named_by_a_pattern(photos, tmp_path, capsys):
     assert convert(photos, tmp_path / "s-%03d.tar", "--shard-size", 6) == 0
     assert convert(tmp_path / "s-*.tar", tmp_path / "back", "--to", "folder") == 0
