@@ -1,4 +1,4 @@
-"""Maps whose workers send items elsewhere, such as to another process, and so work on several items at once."""
+"""Run maps whose workers have several items in flight, because they send the items elsewhere, such as to another process."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
 from highway.errors import EndOfStream
 
 Outcome = tuple[BaseException | None, Any]
-"""The error that an item raised, or ``None``, and its result."""
+"""A pair: the error that an item raised (or ``None``), and the result of the item."""
 
 
 class WorkerAhead(Protocol):
-    """Does the work of one worker."""
+    """Sends the items of one worker elsewhere, and receives their outcomes."""
 
     @property
     def depth(self) -> int:
-        """Number of items that should be in flight now, at least 1."""
+        """The number of items that should be in flight now, at least 1."""
 
     def send(self, items: Sequence[Stamped]) -> None:
         """Send items."""
 
     def receive(self) -> Iterator[Outcome]:
-        """Wait for outcomes, and yield the outcomes that are ready, in the order of the items."""
+        """Wait for at least one outcome. Yield all outcomes that are ready, in the order of the items."""
 
 
 def work_ahead(running: RunningStage, ahead: WorkerAhead, meter: Meter) -> None:
-    """Run one worker of such a map until there are no more items."""
+    """Run one worker of a map with ``Traits(ahead=...)`` until there are no more items."""
     _ItemsAhead(running, meter, ahead).work()
 
 
 class _ItemsAhead:
-    """The items in flight of one worker of a map: items that the worker has taken from its input, but whose results it has not passed on.
+    """The items in flight of one worker. The worker has taken these items from its input, and has not passed on their results.
 
-    Each item in flight has a permit of the output. If the order is kept, it also has the slot that was reserved when the item was taken. If
-    the order is not kept, an epoch begins only when the previous epoch is done.
+    Each item in flight has a permit of the output. If the stage keeps the order, the item also has a slot of the output, which was reserved
+    when the item was taken. If the stage does not keep the order, an epoch begins only after the previous epoch is done.
     """
 
     def __init__(self, running: RunningStage, meter: Meter, ahead: WorkerAhead) -> None:
@@ -49,7 +49,7 @@ class _ItemsAhead:
         self._done: list[tuple[Slot | None, Any]] = []  # the results to pass on
         self._number = running.here.number
         self._depth = 1  # permits taken from the output
-        self._epoch = 0  # the epoch of the last item, if no order is kept
+        self._epoch = 0  # the epoch of the last item, if the stage does not keep the order
         self._has_ended = False
 
     def work(self) -> None:
@@ -62,7 +62,7 @@ class _ItemsAhead:
         self._hand_on()
 
     def _take(self, items: list[Stamped]) -> None:
-        """Add items to ``items``. If no item is in flight, wait for one. Otherwise take ready items, if there is room."""
+        """Take items, and add them to ``items``. If no item is in flight, wait for an item. Otherwise, take only items that are ready."""
         running, outbox, depth = self._running, self._running.outbox, self._ahead.depth
         for channel in (running.inbox, outbox):
             channel.grow(depth - self._depth)
@@ -75,7 +75,7 @@ class _ItemsAhead:
                 self._meter.enter(BLOCKED)
                 outbox.acquire()
                 self._meter.enter(STARVED)
-            elif running.idle and depth <= 2:  # a small depth means that items take long: leave them to idle workers
+            elif running.idle and depth <= 2:  # with a small depth, each item takes long: leave the items to idle workers
                 return
             permits = 1 if waits else outbox.acquire_some(room)
             taken: list[Stamped] = []
@@ -121,16 +121,16 @@ class _ItemsAhead:
             running.hand_on(slot, DROP, self._meter)
 
     def _exchange(self, items: list[Stamped]) -> None:
-        """Send items, pass on the finished results, and wait until at least one more item in flight is finished.
+        """Send items, pass on the results that are ready, and wait until at least one more item is finished.
 
-        The results are passed on before the wait. The wait releases the GIL for the thread that receives the results.
+        Results are passed on before the wait, because the wait releases the GIL for the thread that receives the results.
         """
         if not self._flying:
             return
         here = self._running.here
         self._ahead.send(items)
         self._hand_on()
-        _, here.passport, here.marker = self._flying[0]  # error messages, and a state requested meanwhile, use it
+        _, here.passport, here.marker = self._flying[0]  # for errors, and for a state that is requested meanwhile
         for error, value in self._ahead.receive():
             slot, passport, _ = self._flying.popleft()
             try:
@@ -138,7 +138,7 @@ class _ItemsAhead:
                     raise error
                 self._done.append((slot, returned(self._running, value, passport)))
             except Exception as caught:
-                self._hand_on()  # the run may end with the error
+                self._hand_on()  # before report_error(), because the error can end the run
                 self._running.report_error(caught)
                 self._done.append((slot, DROP))
             if self._flying:

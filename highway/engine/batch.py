@@ -1,8 +1,8 @@
 """Functions for items. An item is a sample or a batch: a tuple or dict of numpy arrays.
 
-Every field of a *batch* has the batch axis first. A *sample* has no batch axis. A field that is a dict or tuple is called a tree, because
-it has fields itself. A field is addressed by its name (dict) or its position (tuple or list); negative positions count from the end. Any
-other value, such as an array, counts as an item with one field, ``0``.
+In a *batch*, the first axis of each field is the batch axis. A *sample* has no batch axis. A field is addressed by its name (in a dict) or
+by its position (in a tuple or list). Negative positions count from the end. Any other value, such as an array, counts as an item with one
+field, ``0``. A *tree* is a field that is a dict or tuple, and therefore has fields.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 
 from highway.process.aligned import aligned
 
-MOST_MORE: Final = 32  # number of extra items that may wait if items are small, so that threads switch less often
-_SOME_MORE: Final = 6  # number of extra items that may wait if items are of medium size
-_SMALL, _SMALLISH = 1 << 12, 1 << 18  # maximum sizes in bytes of small items, and of items of medium size
+MOST_MORE: Final = 32  # number of extra items that are allowed to wait if items are small, so that threads switch less often
+_SOME_MORE: Final = 6  # number of extra items that are allowed to wait if items have a medium size
+_SMALL, _SMALLISH = 1 << 12, 1 << 18  # maximum bytes of a small item, and of an item of medium size
 
 
 Field = str | int
-Item = Any  # tuple[np.ndarray, ...] | dict[str, np.ndarray] by convention; inside a process any object may flow
+Item = Any  # by convention tuple[np.ndarray, ...] | dict[str, np.ndarray]; within a process, any object can be an item
 
 
 def names(item: Item) -> tuple[Field, ...]:
@@ -42,7 +42,7 @@ def get(item: Item, field: Field) -> Any:
     """Return one field.
 
     Raises:
-        KeyError: there is no such field; the message lists the fields.
+        KeyError: the field does not exist. The message lists the fields.
     """
     _check(item, field)
     values: Any = item
@@ -50,7 +50,7 @@ def get(item: Item, field: Field) -> Any:
 
 
 def replace(item: Item, values: Mapping[Field, Any]) -> Item:
-    """Return a copy of ``item`` with new values of the fields in ``values``. The item itself is not changed.
+    """Return a copy of ``item`` in which ``values`` replace the values of some fields. ``item`` is not changed.
 
     Raises:
         KeyError: ``values`` names a field that ``item`` does not have.
@@ -66,7 +66,7 @@ def replace(item: Item, values: Mapping[Field, Any]) -> Item:
 
 
 def rebuild(item: Item, values: Sequence[Any]) -> Item:
-    """Return an item with new ``values`` in the form of ``item``: a dict with the same keys, a tuple, a list or a bare value."""
+    """Return an item with new ``values`` and the form of ``item``: a dict with the same keys, a tuple, a list or a bare value."""
     if isinstance(item, dict):
         return dict(zip(item, values, strict=True))
     if isinstance(item, list):
@@ -77,10 +77,12 @@ def rebuild(item: Item, values: Sequence[Any]) -> Item:
 
 
 def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what: str) -> Item:
-    """Return the result of :func:`rebuild` with new fields: with the keys ``<field>_<what>`` in a dict, or at the end of a tuple or list.
+    """Return the result of :func:`rebuild`, extended by the fields in ``more``.
+
+    In a dict, a new field is called ``<field>_<what>``. In a tuple or list, the new fields come last.
 
     Raises:
-        ValueError: the item already has a field of that name.
+        ValueError: the item already has a field with the name of a new field.
     """
     if isinstance(item, dict):
         named = {f"{name}_{what}": value for name, value in more.items()}
@@ -94,23 +96,23 @@ def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what:
 def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
     """Stack samples into a batch. Each field gets a new first axis of length ``len(samples)``, in memory aligned to 64 bytes.
 
-    Python numbers, and lists of them, become int32 and float32. A field that is a dict, tuple or named tuple keeps its type, and its own
-    fields are stacked.
+    Python numbers and lists of numbers become int32 or float32. A field that is a dict, tuple or named tuple keeps its type; the values
+    in it are stacked.
 
     Args:
         samples: At least one sample.
-        as_lists: Return each field as a list of the samples' values instead of an array.
+        as_lists: Whether each field of the batch is a list of the samples' values instead of an array.
 
     Raises:
-        ValueError: there are no samples, they differ in type or fields, a field differs in shape or dtype, or a number does not fit int32.
-            The message names the field.
+        ValueError: there are no samples; the samples differ in type or fields; the shape or dtype of a field differs between samples; or a
+            number does not fit into int32. The message names the field.
     """
     known, values = columns(samples)
     return rebuild(samples[0], values if as_lists else list(map(stack, known, values)))
 
 
 def columns(samples: Sequence[Item]) -> tuple[tuple[Field, ...], list[list[Any]]]:
-    """Return the names of the samples' fields, and the list of values of each field. Raises the errors of :func:`collate`."""
+    """Return the names of the samples' fields, and for each field the list of its values. Raises the errors of :func:`collate`."""
     if not samples:
         raise ValueError("collate: no samples")
     first, known = samples[0], names(samples[0])
@@ -127,7 +129,7 @@ def split(batch: Item) -> list[Item]:
     """Return the samples of a batch, as views.
 
     Raises:
-        ValueError: the fields differ in the length of their first axis, or a field has no axis.
+        ValueError: the first axes of the fields have different lengths, or a field has no axis.
     """
     rows = [split(value) if is_tree(value) else value for value in fields(batch)]
     lengths = {name: _length(value) for name, value in zip(names(batch), rows, strict=True)}
@@ -137,7 +139,7 @@ def split(batch: Item) -> list[Item]:
 
 
 def length(item: Item) -> int | None:
-    """Return the length of the first axis if it is the same in all fields, as in a batch; else ``None``."""
+    """Return the length of the first axis, if it is the same in all fields (as in a batch); else ``None``."""
     lengths = {_length(value) for value in fields(item)}
     return lengths.pop() if len(lengths) == 1 else None
 
@@ -149,10 +151,10 @@ def nbytes(item: Item) -> int:
 
 
 def weighed(item: Item) -> tuple[int, int]:
-    """Return :func:`nbytes` of an item, and the number of extra items of this size that may wait: 0 for large items.
+    """Return :func:`nbytes` of an item, and how many extra items of this size are allowed to wait: 0 for large items.
 
-    The size is known for numbers, texts, bytes and arrays. A view counts the whole array that it is part of. If the item holds an object
-    of another type, or an array whose memory belongs to an object of another type, its size is unknown, and no extra items may wait.
+    The size is known for numbers, texts, bytes and arrays. A view counts as the whole array that it is part of. The size of an item is
+    unknown if the item holds an object of any other type, or an array in the memory of such an object. Then no extra items are allowed.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):
@@ -226,7 +228,7 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     batch = aligned((len(arrays), *shape), dtype)
     if shape:
         np.concatenate(arrays, out=batch.reshape(len(arrays) * shape[0], *shape[1:]))
-    elif dtype.kind in "OV":  # numpy would take these objects for rows
+    elif dtype.kind in "OV":  # an assignment would unpack objects such as lists into rows
         np.stack(arrays, out=batch)
     else:
         batch[:] = arrays
@@ -243,7 +245,7 @@ _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtyp
 
 
 def array_of(name: Field, value: Any) -> np.ndarray:
-    """Return a value of a field as an array with the dtype that it has in batches. Raises the errors of :func:`collate`."""
+    """Return a value of a field as an array with the dtype that the field has in batches. Raises the errors of :func:`collate`."""
     if isinstance(value, (str, bytes)) and value[-1:] in _ZERO:
         shown = f"{value[-20:]!r} in the end" if len(value) > 20 else repr(value)
         raise ValueError(
@@ -261,7 +263,7 @@ def array_of(name: Field, value: Any) -> np.ndarray:
 
 
 def _was_large(value: Any, array: np.ndarray) -> bool:
-    """Return whether integers are too large for one 64-bit dtype, so that numpy made them objects or inexact floats."""
+    """Return whether integers are too large for one 64-bit dtype. NumPy then has converted them to objects or inexact floats."""
     may_be = array.dtype == object or (array.dtype == np.float64 and array.max(initial=0.0) >= 2**63)
     return may_be and all(type(number) is int for number in np.asarray(value, object).flat)
 
@@ -278,27 +280,27 @@ def _stacked_tree(name: Field, values: list[Any]) -> Any:
 
 
 def is_tree(value: Any) -> bool:
-    """Return whether a field of a batch is a tree: a dict, or a tuple of arrays, lists and trees."""
+    """Return whether a field of a batch is a tree: a dict, or a tuple that consists of arrays, lists and trees."""
     return isinstance(value, dict) or (
         isinstance(value, tuple) and all(isinstance(part, (np.ndarray, list)) or is_tree(part) for part in value)
     )
 
 
 def how_to_flatten(name: Field, kind: type) -> str:
-    """Return advice on how to flatten a field of type ``kind``, for the errors of code that accepts no trees; empty for other types."""
+    """Return advice on how to flatten a field, for errors of code that accepts no trees. If ``kind`` is not a tree, the advice is empty."""
     is_tree = issubclass(kind, _TREES)
     return f"; flatten it by a map before: a field '{name}.KEY' for each KEY in it" if is_tree else ""
 
 
 def _fits(array: np.ndarray) -> bool:
-    """Return whether the array fits int32 if it holds integers."""
+    """Return whether the numbers in the array fit into int32. Only integers are checked."""
     return array.dtype.kind != "i" or not array.size or bool(-(2**31) <= array.min() <= array.max() < 2**31)
 
 
 def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Item], Iterable[Any]] | None]:
-    """Return two functions. The first returns the form of a sample, to compare samples; the second returns the values of a sample.
+    """Return two functions. The first returns the form of a sample, to compare samples. The second returns the values of a sample.
 
-    For a bare value, the second is ``None``.
+    For a bare value, the second function is ``None``.
     """
     if isinstance(sample, dict):
         return tuple, _VALUES

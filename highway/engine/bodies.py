@@ -1,4 +1,4 @@
-"""The four bodies of a stage, one for each shape: the code that runs on its worker threads."""
+"""The code that runs on the worker threads of a stage. There is one *body* for each of the four shapes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
 class Reports(Protocol):
-    """What a worker reports to its run."""
+    """The methods by which a worker reports to its run."""
 
     def fail(self, error: BaseException) -> None: ...
     def finished(self, running: RunningStage) -> None: ...
 
 
 def work(running: RunningStage, number: int, run: Reports) -> None:
-    """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
+    """Run the body of a stage on this thread until its input ends, or until it returns early, fails or is cancelled."""
     running.here.number, running.here.passport = number, None
     enter(running.context)
     meter = running.meters[number]
@@ -50,7 +50,7 @@ def work(running: RunningStage, number: int, run: Reports) -> None:
     finally:
         meter.enter(IDLE)
         if running.has_ended():
-            running.__dict__.pop("apply", None)  # watch() sets this function, which may still refer to items
+            running.__dict__.pop("apply", None)  # watch() sets this function, which can refer to items
             running.outbox.close()
             run.finished(running)
 
@@ -60,7 +60,7 @@ def _source(running: RunningStage, meter: Meter) -> None:
     running.context.wait_until(lambda: running.context.is_wanted)
     meter.enter(BUSY)
     source = OpenSource(running.stage.op, running.traits, running.context, running.resumed and running.resumed.state)
-    items = StageInput(running, meter)  # a source has no input: this object holds what a marker needs
+    items = StageInput(running, meter)  # a source has no input, but markers need the attributes of this object
     items.numbered = source.first if running.resumed is None else max(source.first, running.resumed.numbered)
     _emit(running, source, meter, items)
 
@@ -100,7 +100,7 @@ def _map(running: RunningStage, meter: Meter) -> None:
     op, marker = running.with_context(op, running.context) if limit is None else limit.apply, None
     while True:
         running.outbox.acquire(meter)
-        if several:  # another worker may be waiting for an input
+        if several:  # this worker can have to wait for the turn of another worker
             meter.enter(STARVED)
         with running.turn:
             try:
@@ -125,15 +125,16 @@ def _map(running: RunningStage, meter: Meter) -> None:
 
 
 def _emit(running: RunningStage, outputs: Iterator[Any], meter: Meter, items: StageInput) -> None:
-    """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on the thread that ran it.
+    """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on this thread, which runs it.
 
     Args:
+        running: The stage.
         outputs: The iterator of the outputs.
         meter: Counts the outputs.
         items: The input. ``items.numbered`` is the index of the next output without a passport.
     """
     clock, context, is_source = MarkerClock(), running.context, running.shape == "source"
-    made_of = None if is_source else Lineage(stage=running.number)  # of an output whose inputs are not known
+    made_of = None if is_source else Lineage(stage=running.number)  # the lineage of an output whose inputs are unknown
     begins = is_source and running.traits.numbers_epochs and running.resumed is None
     try:
         for output in outputs:
@@ -170,7 +171,7 @@ def _emit(running: RunningStage, outputs: Iterator[Any], meter: Meter, items: St
 
 
 def _expect_first_epoch(running: RunningStage, epoch: int) -> None:
-    """Raise PipelineError if a user's source begins with an epoch above 0, because loops over the epochs before it would be empty."""
+    """Raise PipelineError if a user's source begins with an epoch above 0, because loops over the earlier epochs would be empty."""
     is_own = running.traits.skips_epochs and type(running.stage.op).__module__.partition(".")[0] != "highway"
     if is_own and epoch > running.context.skipped + 1:
         raise PipelineError(
@@ -193,8 +194,8 @@ def _made_by(running: RunningStage, passport: Passport) -> Passport:
     """Complete the lineage of a passport with the number of the stage that made the item."""
     inputs, part, stage = _lineage_of(running, passport)
     if stage is None:
-        return Passport(*passport[:5], Lineage(inputs, part, running.number), passport.positions)  # half of the time of _replace
-    if running.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
+        return Passport(*passport[:5], Lineage(inputs, part, running.number), passport.positions)  # twice as fast as _replace
+    if running.shape == "source":  # the item comes from an inner pipeline: the stage number in its lineage belongs to this pipeline
         return passport._replace(made_of=Lineage((), as_json(passport), running.number))
     return passport
 
@@ -237,7 +238,7 @@ _ANEW = (
 
 
 def why_over(stages: Sequence[RunningStage], ended_first: RunningStage | None) -> str:
-    """Return why a pipeline has ended and the way out. ``ended_first`` is the first stage that ended; ``None`` if it is not known."""
+    """Return why a pipeline has ended, and the way out. ``ended_first`` is the stage that ended first; ``None`` if it is unknown."""
     if ended_first is not None and ended_first.shape == "stream":
         return f"the pipeline has ended: {ended_first.stage.name} needs no more items, and so ended it; change this stage, {_ANEW}"
     running = next(running for running in reversed(stages) if running.traits.repeats or running.number == 0)
@@ -257,7 +258,7 @@ def thread_name(stage: str, number: int) -> str:
 
 
 def position(thread: threading.Thread) -> str:
-    """Return in words where a worker is."""
+    """Return a text that names the line of code at which a worker is."""
     frame = sys._current_frames().get(at_work_for(thread).ident or 0)
     if frame is None:
         return "it is just ending"

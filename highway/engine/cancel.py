@@ -1,4 +1,4 @@
-"""Cancellation: tells the code of a stage to stop."""
+"""Functions by which the code of a stage learns that it must stop."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from highway.engine import context
 
 
 def check_cancelled() -> None:
-    """Raise ``Cancelled`` if the stage that runs on this thread was cancelled; else return at once.
+    """Raise ``Cancelled`` if the stage that runs on this thread was cancelled; else return immediately.
 
-    Code that blocks outside highway (a socket, a lock, a device) calls this at least every 100 ms. Outside a pipeline it does nothing.
+    Code that waits outside highway (for a socket, a lock or a device) must call this function at least every 100 ms. Outside a pipeline,
+    the function does nothing.
 
     >>> def poll(item):
     ...     for _ in range(3):
@@ -24,7 +25,7 @@ def check_cancelled() -> None:
 
 
 def wait(seconds: float) -> None:
-    """Sleep for ``seconds`` unless the stage that runs on this thread is cancelled meanwhile."""
+    """Sleep for ``seconds``. If the stage that runs on this thread is cancelled, raise ``Cancelled``."""
     context.here().wait(seconds)
 
 
@@ -37,7 +38,7 @@ if not TYPE_CHECKING:
     _MOVED = ["counters", "count", "seed_or", "report_error", "is_skipped", "finish", "starved", "blocked"]
 
     def __getattr__(name: str) -> Any:
-        """Return a function that moved from here to the context after version 0.1.0, and warn. Version 0.3 removes such functions."""
+        """Return a function that moved from this module to the context after version 0.1.0, and warn. Version 0.3 will remove it here."""
         if name in ("at_end", "in_stage", "here", "OfThread"):
             warnings.warn(f"{name} is in highway.engine.context now", FutureWarning, stacklevel=2)
             return getattr(context, name)

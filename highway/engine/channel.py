@@ -2,14 +2,15 @@
 
 Invariants:
 
-- Only a writer with a permit can create a slot. A permit is given only while the number of permits and items is below the limit. The limit
-  is ``capacity`` plus a number of extra items, at most ``extra``. The writer passes this number with each item: it is larger for small
-  items. The channel uses the number of the last item. A :class:`Together` needs only one permit, so its further items may exceed the limit.
-- Items leave in the order in which their slots were created, no matter when they are filled or by which worker.
-- No writer calls :meth:`Channel.close` before all slots are created. After it, the reader gets the remaining items and then
+- Only a writer with a permit can create a slot. A permit is given only while the sum of permits and items is below the limit.
+- The limit is ``capacity`` plus a number of extra items, at most ``extra``. With each item, the writer passes the number of extra items,
+  which is larger for small items. The number that came with the last item counts. A :class:`Together` needs only one permit, so its other
+  items can exceed the limit.
+- Items leave in the order in which their slots were created, whenever and by whichever worker the slots are filled.
+- No writer calls :meth:`Channel.close` before all slots are created. After this call, the reader gets the remaining items and then
   ``EndOfStream``.
-- After :meth:`Channel.cancel` the queue is empty, and all threads that wait in the channel, and all that take or put an item
-  later, get ``Cancelled``.
+- After :meth:`Channel.cancel`, the queue is empty. Threads that wait in the channel, and threads that take or put an item later, get
+  ``Cancelled``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PENDING: Final = object()
 
 
 class Slot:
-    """A slot in the order of a channel, filled when its item is ready."""
+    """The place of an item in the order of a channel. The slot is filled when the item is ready."""
 
     __slots__ = ("value",)
 
@@ -40,23 +41,25 @@ class Together(list[Any]):
 
 
 class Channel:
-    """A queue between two stages, of at most ``capacity`` items, plus extra items if they are small.
+    """A queue between two stages. It holds at most ``capacity`` items, and extra items if the items are small.
 
-    A source or stream puts finished items (:meth:`put`). A worker of a map first takes a permit (:meth:`acquire`, which waits), then its
-    input. If several workers keep the order, it creates a slot (:meth:`reserve`, which does not wait), and fills the slot later. Otherwise
-    it appends the finished item (:meth:`append`). Slots keep the order of the inputs.
+    A source or stream puts finished items (:meth:`put`). A worker of a map first takes a permit (:meth:`acquire`, which waits), and then
+    its input. If there are several workers and the order is kept, the worker creates a slot (:meth:`reserve`, which does not wait), and
+    fills the slot later (:meth:`fill`). Slots keep the order of the inputs. Otherwise, the worker appends the finished item
+    (:meth:`append`).
 
-    If the queue is full, the channel wakes a single writer when half of the waiting items have left, because each wake-up interrupts a
-    thread on the same core. Of several writers, the channel wakes one as soon as there is room for one item. Half of the queue may never
-    become free, because another writer can keep its permit forever, for example while it waits for an input that does not come.
+    If the queue is full and has a single writer, the channel wakes this writer when half of the waiting items have left, because each
+    wake-up interrupts a thread on the same core. If there are several writers, the channel wakes one of them when there is room for one
+    item. It does not wait for half of the queue, because another writer can keep a permit forever, such as while it waits for an input.
 
     Args:
-        capacity: Number of items that may wait or be in work.
+        capacity: Maximum number of items that wait or are in work.
         writers: Number of threads that write.
         extra: Maximum number of items beyond ``capacity``. With each item, the writer passes the number of extra items that the size of
-            this item allows. Permits given before remain valid, even if a larger item then allows fewer.
+            this item allows. If a larger item allows fewer extra items, permits that were given before remain valid.
 
-    A worker may pass its :class:`Meter`. While the worker waits here, the meter is in the state ``BLOCKED`` or ``STARVED``.
+    The methods accept the :class:`Meter` of a worker. While the worker waits in the channel, its meter is in the state ``BLOCKED`` or
+    ``STARVED``.
     """
 
     def __init__(self, capacity: int, writers: int = 1, extra: int = 0) -> None:
@@ -64,9 +67,9 @@ class Channel:
         self._extra: Final = extra
         self._alone: Final = writers == 1
         self._limit = capacity  # depends on the size of the last item
-        self._more = self._most = 0  # the number of extra items that the last item allows, and the maximum so far
+        self._more = self._most = 0  # the number of extra items that the last item allows, and the maximum of this number so far
         self._slots: deque[Any] = deque()  # slots and finished items
-        self._inside = 0  # items in ``Together`` entries, without the first item of each entry
+        self._inside = 0  # items in ``Together`` entries, except the first item of each entry
         self._permits = 0
         self._wake_at = 0  # number of entries at which a single writer is woken
         self._readers = self._writers = 0  # number of threads that wait
@@ -78,12 +81,12 @@ class Channel:
         self._lock = lock
 
     def __len__(self) -> int:
-        """Number of waiting items: finished items, and slots whose items are in work."""
+        """The number of waiting items: finished items, and slots whose items are in work."""
         return len(self._slots) + self._inside
 
     @property
     def capacity(self) -> int:
-        """Number of items that may wait or be in work: the largest limit so far."""
+        """The maximum number of items that wait or are in work: the largest limit so far."""
         return self._least + self._most
 
     def acquire(self, meter: Meter | None = None) -> None:
@@ -103,14 +106,14 @@ class Channel:
             return count
 
     def release(self, count: int) -> None:
-        """Give back ``count`` permits for which no slots were created."""
+        """Give back ``count`` permits that were not used for slots or items."""
         with self._lock:
             for _ in range(count):
                 self._permits -= 1
                 self._released()
 
     def grow(self, by: int) -> None:
-        """Change the capacity by ``by`` items. If it shrinks, waiting items remain until they are read."""
+        """Change the capacity by ``by`` items. If the capacity shrinks, waiting items remain until they are read."""
         if by:
             with self._lock:
                 self._least += by
@@ -118,7 +121,7 @@ class Channel:
                 self._writable.notify_all()
 
     def reserve(self) -> Slot:
-        """Turn a permit into a new last slot."""
+        """Use a permit to create a slot at the end of the queue."""
         slot = Slot()
         with self._lock:
             if self._cancelled:
@@ -128,8 +131,10 @@ class Channel:
         return slot
 
     def fill(self, slot: Slot, value: Any, more: int | None = None) -> None:
-        """Set the item of a slot, and the number of extra items that its size allows. A slot with ``DROP`` is
-        removed when it is the first."""
+        """Set the item of a slot, and the number of extra items that the size of the item allows.
+
+        A slot with ``DROP`` is removed when it is the first slot.
+        """
         with self._lock:
             slot.value = value
             if type(value) is Together:
@@ -149,7 +154,7 @@ class Channel:
             self._append(value)
 
     def append(self, value: Any, more: int | None = None) -> None:
-        """Append a finished item, using a permit taken before."""
+        """Append a finished item. This uses a permit."""
         with self._lock:
             if self._cancelled:
                 raise Cancelled
@@ -159,12 +164,12 @@ class Channel:
             self._append(value)
 
     def get(self, timeout: float | None = None, meter: Meter | None = None, together: bool = False) -> Any:
-        """Wait for the next item and return it. With ``together``, a :class:`Together` is returned whole, else item by item.
+        """Wait for the next item and return it. With ``together``, a :class:`Together` is returned whole; otherwise, item by item.
 
         Raises:
             EndOfStream: the channel is closed and empty.
             Cancelled: the channel was cancelled.
-            TimeoutError: nothing came within ``timeout`` seconds.
+            TimeoutError: no item came within ``timeout`` seconds.
         """
         with self._lock:
             if (not self._slots or type(self._slots[0]) is Slot) and not self._is_ready():
@@ -172,7 +177,7 @@ class Channel:
             return self._first(together)
 
     def get_some(self, most: int) -> list[Any]:
-        """Return the items that are ready, at most ``most``, without waiting."""
+        """Return at most ``most`` items that are ready, without waiting."""
         items: list[Any] = []
         with self._lock:
             while len(items) < most and self._is_ready():
@@ -180,13 +185,13 @@ class Channel:
         return items
 
     def close(self) -> None:
-        """Declare that nothing more will be written."""
+        """Declare that no more items will be written."""
         with self._lock:
             self._closed = True
             self._readable.notify_all()
 
     def cancel(self) -> None:
-        """Declare that nothing more will be read, and drop the waiting items."""
+        """Declare that no more items will be read, and drop the waiting items."""
         with self._lock:
             self._cancelled = True
             self._slots.clear()
@@ -212,7 +217,7 @@ class Channel:
         return value
 
     def _set_limit(self, more: int) -> None:
-        """Set the limit as if the next items had the size of this item."""
+        """Set the limit. ``more`` is the number of extra items that the last item allows."""
         self._more, more = more, min(more, self._extra)
         self._limit, self._most = self._least + more, max(self._most, more)
         if self._writers:
@@ -229,7 +234,7 @@ class Channel:
                 self._readable.notify()
 
     def _is_ready(self) -> bool:
-        """Return whether there is an item for a reader."""
+        """Return whether the first item can be read."""
         if not self._slots:
             return False
         first = self._slots[0]
@@ -263,7 +268,7 @@ class Channel:
                 self._readers -= 1
 
     def _released(self, count: int = 1) -> None:
-        """Wake waiting writers, if there is enough room, after ``count`` items have left."""
+        """After ``count`` items have left, wake waiting writers if there is enough room."""
         enough = len(self) <= self._wake_at if self._alone else len(self) + self._permits < self._limit
         if self._writers and enough:
             self._writable.notify(count)
@@ -282,7 +287,7 @@ class Channel:
 
 
 def _wait(condition: threading.Condition, timeout: float | None, meter: Meter | None, state: int) -> None:
-    """Wait for a notification, at most ``timeout`` seconds. Meanwhile the worker's meter is in ``state``."""
+    """Wait for a notification, at most ``timeout`` seconds. During the wait, the worker's meter is in ``state``."""
     if meter is None:
         condition.wait(timeout)
         return

@@ -1,4 +1,4 @@
-"""The shape of a component and the traits that it may declare.
+"""The shape of a component, and the traits that a component can declare.
 
 A component needs no base class. Its shape depends on the methods that it defines (:func:`shape_of`):
 
@@ -6,14 +6,14 @@ A component needs no base class. Its shape depends on the methods that it define
 shape      defines                                                             workers
 =========  ==================================================================  =====================
 source     ``__iter__(self)`` or ``__iter__(self, context=None)``; first       1
-map        ``__call__(self, item)``, which may also take ``rng``, ``context``  n, the order is kept
+map        ``__call__(self, item)``, and optionally ``rng``, ``context``       n, the order is kept
 stream     ``stream(self, items)``, an iterator of outputs                     1
 sink       ``consume(self, items)``; last in the list                          1
 composite  ``stages(self)``, a list of stages that replace it                  as the stages
 =========  ==================================================================  =====================
 
-All other declarations are optional. A component makes them in one method, ``__highway__(self)``, which returns :class:`Traits`. Counts
-belong to a run, so a component stores them in :func:`highway.engine.context.Context.counters`.
+A component can declare more about itself with one method, ``__highway__(self)``, which returns :class:`Traits`. Counts belong to a run, not
+to a component. A component therefore stores its counts in :func:`highway.engine.context.Context.counters`.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ Ranks = list[list[int]]
 
 @runtime_checkable
 class Component(Protocol):
-    """The type hint of a parameter that takes any stage: a component, or a :class:`Stage` around one."""
+    """The type hint of a parameter that takes any stage: a component, or a :class:`Stage` around a component."""
 
 
 class NotNowError(Exception):
-    """Raised by ``state`` of a :class:`RunState` if a run cannot be resumed at this point. highway asks again at a later point."""
+    """Raised by the method ``state`` of a :class:`RunState` if a run cannot be resumed at this point. highway asks again later."""
 
 
 class RunState(Protocol):
     """The state of a source or stream in one run.
 
-    A source is asked for its state after it has yielded an item, so the state must already be the position after this item. A stream is
-    asked when it takes its next input. At this moment, its state and ``items.waiting`` must describe everything that it has taken and not
-    yet handed on.
+    highway asks a source for its state after the source has yielded an item. The state must then be the position after this item. highway
+    asks a stream for its state when the stream takes its next input. At this moment, the state and ``items.waiting`` together must describe
+    all inputs that the stream has taken and not yet passed on.
     """
 
     def state(self) -> Any:
         """Return the state between two items, as a new object that JSON can hold, or ``None`` if the component is at its beginning.
 
-        Called on the thread of the component.
+        highway calls this method on the thread of the component.
 
         Raises:
             NotNowError: a run cannot be resumed at this point.
         """
 
     def restore(self, state: Any) -> None:
-        """Continue from the ``state`` of another run. highway calls this before the component begins, unless the state is ``None``."""
+        """Continue from the ``state`` of an earlier run. highway calls this before the component begins, unless the state is ``None``."""
 
 
 class Position:
     """A state that is one value: ``Traits(state=lambda: Position(0))``.
 
     Args:
-        value: The value at the beginning. A source sets it before it yields an item, to the position after
-            this item. A stream sets it before it asks for its next input. Alternatively, the component sets it once to a function
-            that returns the value as a new object. highway calls the function when it records the state.
+        value: The value at the beginning. Before a source yields an item, it sets ``value`` to the position after this item. A stream sets
+            ``value`` before it asks for its next input. Alternatively, the component sets ``value`` once, to a function that returns the
+            value as a new object. highway calls this function when it records the state.
     """
 
     def __init__(self, value: Any = None) -> None:
@@ -85,20 +85,20 @@ class Position:
 
 
 class Stateless(Position):
-    """The state of a stream that keeps no data from one item to the next: ``Traits(state=Stateless)``."""
+    """The state of a stream that keeps no data between items: ``Traits(state=Stateless)``."""
 
 
 def not_now() -> NoReturn:
-    """The value of a :class:`Position` while a run cannot be resumed."""
+    """A value for a :class:`Position`, while a run cannot be resumed."""
     raise NotNowError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """The declarations of a component, returned by its method ``__highway__``.
+    """The declarations of a component. Its method ``__highway__`` returns them.
 
-    highway reads these declarations when it builds the pipeline, so ``__highway__`` must return the same each time. A component without
-    this method has the defaults below.
+    highway calls ``__highway__`` when it builds the pipeline, sometimes more than once. The method must return the same traits each time. A
+    component without this method has the defaults below.
 
     >>> import itertools
     >>> class Half:
@@ -112,44 +112,44 @@ class Traits:
 
     Args:
         makes: Type of the outputs: ``"batches"`` or ``"samples"``. ``None``: the type of the inputs.
-        drops: Whether a map may return ``DROP``. ``Stage(f, drops=True)`` declares the same.
-        parallel: Whether a map gets one worker for each available core if the user gives no number.
-        draws: Whether random numbers change the items. ``False``: they change only the order, or nothing. highway reads this only if the
-            component takes an ``rng`` or its ``seed`` is ``None``.
-        fingerprint: A function that returns a text. The text must change if parameters, files or code change the component's output. States
-            and caches compare this text instead of a hash of the component.
+        drops: Whether a map is allowed to return ``DROP``. ``Stage(f, drops=True)`` declares this, too.
+        parallel: Whether a map gets one worker for each available core, if the user does not set the number of workers.
+        draws: Whether random numbers change the items. ``False``: random numbers change only the order, or nothing. highway uses this trait
+            only if the component takes an ``rng`` or its ``seed`` is ``None``.
+        fingerprint: A function that returns a text. The text must change when changed parameters, files or code change the component's
+            output. States and caches compare this text instead of a hash of the component.
         finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). ``False``:
             the engine ends the source between two items.
         length: For a source, a function that returns the number of items of an epoch. For a stream, a function that converts the number of
             inputs of an epoch to the number of outputs.
-        numbers_epochs: Whether the passports give the epoch of each item, in order, so that a loop over the pipeline is one epoch.
-        per_epoch: Whether highway calls ``stream`` again for each epoch. ``items`` then ends with the epoch.
+        numbers_epochs: Whether the passports of the items hold ascending epochs. A loop over the pipeline is then one epoch.
+        per_epoch: Whether highway calls ``stream`` for each epoch anew. ``items`` then ends with the epoch.
         epochs: For a source, the number of passes over its data. ``None``: unlimited or unknown.
         one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: each
-            output comes before the next input is taken. ``"reordered"``: an output may come at any time, with its own passport.
-            ``None``: unknown; highway assumes that a plain map is one-to-one unless it drops items or skips errors.
+            output comes before the next input is taken. ``"reordered"``: an output can come at any time, with its own passport.
+            ``None``: unknown; highway assumes that a map is one-to-one unless it drops items or skips errors.
         state: For a source or stream that can resume, a function that creates the state of one run (:class:`RunState`), such as a
             :class:`Position`. The component gets this object from :meth:`highway.engine.context.Context.state_of`.
-        remake: A function that makes an item again when a run resumes. For a source, it receives the epoch, the index and the ``part`` of
-            the item's lineage, or ``None`` if there is no lineage. For a stream, or a map that returns ``Several``, it receives the item's
-            inputs (each a ``Stamped``) and the part. It returns the item, or for a stream a ``Stamped``.
+        remake: A function that makes an item again when a run resumes. The function of a source receives the epoch and the index of the
+            item, and the ``part`` of the item's lineage (``None`` without a lineage). It returns the item. The function of a stream, or of
+            a map that returns ``Several``, receives a list of the item's inputs, each a ``Stamped``, and the ``part``. It returns the item;
+            for a stream, as a ``Stamped``.
         identity: For a source, a function that returns a text that changes when the source's data change. highway rejects a state that was
             saved with other data.
         ranks: For a source, a function that returns the ranks that its items depend on: a list with one pair ``[rank, world_size]`` for
             each source inside it. The list is empty if every rank gets the same items. ``None``: the items depend on the rank of this
             process.
-        whole_inputs: Whether each input of a stream becomes part of one output at most. No part of an input then waits in the stream after
-            another part was yielded.
+        whole_inputs: Whether a stream puts each input into at most one output, and never splits an input.
         workers_parameter: The parameter that sets the number of workers.
-        skips_epochs: Whether a source that numbers epochs skips the rest of an epoch after a loop over it ended early.
-        whole_epochs: Whether a stream needs the rest of an epoch whose loop ended early, because it counts or keeps the items.
+        skips_epochs: Whether a source that numbers epochs skips the rest of an epoch if the loop over this epoch ends early.
+        whole_epochs: Whether a stream needs the rest of an epoch after the loop has ended early, because it counts or keeps the items.
         repeats: Whether a stream makes its own epochs, as ``Repeat`` does. No ``Repeat`` can come after such a stream.
-        remakes_in_run: Whether ``remake`` of a stream works only while the stream runs. A pipeline with such a stream cannot make its items
-            again for another pipeline.
+        remakes_in_run: Whether ``remake`` of a stream works only while the stream runs. A pipeline with such a stream has no ``remake``
+            if it is the source of another pipeline.
         on_demand: Whether a source starts only when the sink asks for an item.
         after: A function that receives the preceding stages, and returns the list that replaces them and this component.
         adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
-        stands_for: The component that the user wrote, if this component is a part of it or wraps it.
+        stands_for: The component of the user that this component wraps or is a part of.
         ahead: For a map that works on several items at once, a function that receives the stage's context and creates a
             :class:`highway.engine.ahead.WorkerAhead` on the thread of each worker. When a run resumes, highway calls the map itself, for
             single items. ``None``: the map works on one item at a time.
@@ -157,15 +157,15 @@ class Traits:
             timeout to each call of the map.
         start_threads: A function that starts the component's own threads. highway calls it before the threads of the pipeline start.
         stamped: For a source, a function that yields the items of ``__iter__`` with their passports.
-        deal_anew: For a source that is divided among ranks, a function that converts a state of another number of ranks. It receives
-            the saved state, the epoch and index of the last item, and the ``[rank, world_size]`` that saved the state. It returns the state
-            for this rank.
-        deal_rest: The same for stages that hold items back or drop items. The function receives what each of the old ranks has read
-            (:class:`highway.engine.resume.ReadByRank`).
-        resume: For a source, a function that receives its saved states before the run resumes, of all ranks whose states are loaded, and
-            whether the user accepts another mixture (:meth:`highway.Pipeline.load_state_dict`).
+        deal_anew: For a source that is divided among ranks, a function that converts the state of one rank for another number of ranks. It
+            receives the saved state, the epoch and index of the last item, and the pair ``[rank, world_size]`` of the process that saved
+            the state. It returns the state for this rank.
+        deal_rest: Like ``deal_anew``, but from the states of all ranks, for pipelines whose stages hold back or drop items. The function
+            receives a :class:`highway.engine.resume.ReadByRank` for each old rank.
+        resume: For a source, a function that is called before the run resumes. It receives the source's saved states (of each rank whose
+            state is loaded), and whether the user accepts another mixture (:meth:`highway.Pipeline.load_state_dict`).
         at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams
-            that are ``per_epoch`` or ``Stateless`` do not need it.
+            that are ``per_epoch`` or ``Stateless`` do not need this function.
     """
 
     # Any component:
@@ -211,7 +211,7 @@ class Traits:
         """Return the declarations of a component.
 
         Raises:
-            PipelineError: ``__highway__`` returned an object of another type.
+            PipelineError: ``__highway__`` returned an object that is not :class:`Traits`.
         """
         if inspect.isclass(op):  # a class used as a map, such as ``str``: its methods belong to its instances
             return cls()
@@ -222,7 +222,7 @@ class Traits:
         return replace(declared, **old) if (old := old_words(op)) else declared
 
     def new_state(self) -> RunState | None:
-        """Return a new state of the component for one run; ``None`` if it does not support states."""
+        """Return a new state of the component for one run; ``None`` if the component does not support states."""
         return None if self.state is None else self.state()
 
 
@@ -232,14 +232,14 @@ def no_state(name: str) -> str:
 
 
 def layers(op: Any) -> Iterator[Any]:
-    """Yield a component, the component that it wraps or is part of, and so on, up to the component that the user wrote."""
+    """Yield a component, then the component that it wraps or is part of, and so on. The last component is the one that the user wrote."""
     while op is not None:
         yield op
         op = Traits.of(op).stands_for
 
 
 def written(op: Any) -> Any:
-    """Return the component that the user wrote, for a component that is part of it or wraps it."""
+    """Return the component of the user that a component wraps or is part of; otherwise, the component itself."""
     *_, last = layers(op)
     return last
 
@@ -251,10 +251,10 @@ def fingerprint_of(value: Any) -> Callable[[], str] | None:
 
 
 def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
-    """Return the shape of a component from the methods it defines. Only the ``first`` component of a list can be a source.
+    """Return the shape of a component, which follows from the methods that it defines. Only the ``first`` component can be a source.
 
-    A callable without required arguments is a source if it is first; other callables are maps. A generator function with arguments is an
-    error. Error messages use ``label`` as the component's name.
+    A callable without required arguments is a source if it is first. Any other callable is a map. A generator function with arguments is
+    an error. Error messages use ``label`` as the component's name.
 
     Raises:
         PipelineError: the component has none of the shapes, or is a class instead of an instance.
@@ -293,7 +293,7 @@ def expect_list(stages: Any) -> None:
 
 
 def _expect_items(op: Any) -> None:
-    """Raise PipelineError if the first stage is a string or a dict: a loop over it would yield characters or keys."""
+    """Raise PipelineError if the first stage is a string or a dict. A loop over it would yield characters or keys."""
     if isinstance(op, PurePath):
         op = str(op)
     if isinstance(op, (str, bytes)):
@@ -330,12 +330,12 @@ _SHAPES: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consume
 
 
 def shape_by_method(op: Any) -> Shape | None:
-    """Return ``"composite"``, ``"stream"`` or ``"sink"`` if a component has the method of that shape; ``None`` for sources and maps."""
+    """Return ``"composite"``, ``"stream"`` or ``"sink"`` if a component has the method of this shape; ``None`` for sources and maps."""
     return next((shape for method, shape in _SHAPES.items() if callable(getattr(op, method, None))), None)
 
 
 def name_of(op: Any) -> str:
-    """Return the name of a component: the name of its class, or of the function or class that it is."""
+    """Return the name of a component. If the component is a function or class, this is its own name; otherwise, the name of its class."""
     named = op if inspect.isroutine(op) or inspect.isclass(op) else type(op)
     return getattr(named, "__name__", type(op).__name__).strip("<>")
 
@@ -352,7 +352,7 @@ def _needs_nothing(op: Callable[..., Any]) -> bool:
 
 
 def hangs_on_seed(op: Any) -> bool:
-    """Return whether the output of a component depends on the pipeline's seed: it takes an ``rng``, or its own ``seed`` is ``None``."""
+    """Return whether the output of a component depends on the pipeline's seed, because it takes an ``rng`` or its ``seed`` is ``None``."""
     takes = callable(op) and not hasattr(op, "__iter__") and takes_rng(op)
     return (takes or seed_parameter(op, 0) is None) and Traits.of(op).draws
 

@@ -1,4 +1,4 @@
-"""The consumer of a pipeline's items: its position in the epochs, and the state that ``state_dict()`` returns."""
+"""The consumer of a pipeline's items. It knows the position of the loop, and makes the state that ``state_dict()`` returns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("highway")
 
 
 class Consumer:
-    """Takes the items of a run. It tracks its position in the epochs and after the last marker (:mod:`highway.engine.resume`)."""
+    """Takes the items of a run. It tracks the current epoch, and the items after the last marker (:mod:`highway.engine.resume`)."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -36,37 +36,37 @@ class Consumer:
         self._place = threading.RLock()  # guards the attributes below
         self.epoch = 0
         self._has_begun = False  # whether an item of this epoch was taken
-        self._held: Stamped | None = None  # the first item of the next epoch, which shows that the epoch before has ended
+        self._held: Stamped | None = None  # the first item of the next epoch, which ended the last loop
         self._skipped = -1  # the last epoch whose loop ended early
         self._loop: int | None = None  # the epoch that a loop is in
-        self._was_left = False  # whether that loop ended early, and the next loop gets the rest of its epoch
+        self._was_left = False  # whether that loop ended early, and the next loop gets the rest of the epoch
         self._looped = False  # whether a loop over a whole epoch has finished
         self._marker = Marker()  # the last marker
-        self._met: Marker | None = None  # the last marker of this run; ``_marker`` may come from a loaded state
+        self._met: Marker | None = None  # the last marker of this run; ``_marker`` can come from a loaded state
         self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the stage's number
-        self._taken = 0  # items taken after the marker
-        self._repeated = 0  # number of items after the marker to drop, because the resumed run has already returned them
+        self._taken = 0  # number of items taken after the marker
+        self._repeated = 0  # number of items after the marker to drop, because the earlier run has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item
         self._previous: tuple[int, int] | None = None  # epoch and index of the item before the last item
-        self._loops = 0  # loops started so far
-        self.has_ended = False  # whether the items have ended, in this run or the resumed run
+        self._loops = 0  # number of loops that were started
+        self.has_ended = False  # whether the items have ended, in this run or in the earlier run that it resumes
         self._unordered = next((running for running in run.stages if running.shape == "map" and not running.stage.ordered), None)
-        self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
-        self._left_out: set[tuple[int, int]] = set()  # and the items to drop
+        self._given: list[tuple[int, int]] = []  # if a stage keeps no order: epoch and index of the items returned after the marker
+        self._left_out: set[tuple[int, int]] = set()  # if a stage keeps no order: epoch and index of the items to drop
         self._tracks = tracks(run.stages)
-        self._used: list[Any] = []  # if other ranks need this: the passports of the items after the marker, or the source's items in them
+        self._used: list[Any] = []  # with ``_tracks``: the passports of the items after the marker, or the source's items in them
         self._used_before: dict[tuple[int, int], Any] = {}  # the source's items in the items of ``_left_out``
-        self._step = 0  # items of this epoch that were returned
+        self._step = 0  # number of items of this epoch that were returned
         self._received: Consumer | PipelineError | None = None  # the loop's position, if an adapter takes items ahead of the loop
         self.is_in_stage = False  # whether a stage of another pipeline took the last item
 
     def take(self, timeout: float | None, meter: Meter, is_in_stage: bool) -> Stamped:
         """Return the next item of the run. Drop markers, items of skipped epochs, and items that were returned before.
 
-        While this waits, ``meter`` is in the state ``STARVED``. ``is_in_stage`` tells whether a stage of another pipeline takes the item.
+        During the wait, ``meter`` is in the state ``STARVED``. ``is_in_stage``: whether a stage of another pipeline takes the item.
 
         Raises:
-            TimeoutError: no item came within ``timeout`` seconds, or another thread waited for an item all that time.
+            TimeoutError: no item came within ``timeout`` seconds, or another thread waited for an item during this time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(False) and not meter.starve(self._turn.acquire, True, -1 if timeout is None else timeout):
@@ -129,12 +129,12 @@ class Consumer:
         return position
 
     def received(self, position: Consumer | PipelineError | None) -> None:
-        """Make :meth:`state` return the state at ``position``, or raise ``position`` if it is an error. ``None`` undoes this."""
+        """Make :meth:`state` return the state at ``position``. If ``position`` is an error, raise it there. ``None`` undoes the call."""
         self._received = position
         self.is_in_stage &= position is not None
 
     def left(self) -> Consumer:
-        """Return the position after the loop ends early."""
+        """Record that the loop ended early, and return the position after it."""
         if self._loop is not None:
             self._leave(self._loop)
         return self
@@ -156,7 +156,7 @@ class Consumer:
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Stamped]:
         """Yield the items of one epoch: the next epoch, or the rest of an epoch that the last loop did not finish.
 
-        If maps dropped all items of an epoch, the loop yields nothing.
+        If maps dropped all items of an epoch, yield no items.
 
         Raises:
             EndOfStream: there are no more epochs.
@@ -173,14 +173,14 @@ class Consumer:
                 is_empty = number < 0 and expected < epoch and self._run.stages[0].traits.skips_epochs
                 if is_empty or (0 <= number < epoch and not was_left):
                     self._put_back(stamped)
-                    if loop == self._loops:  # unless a later loop has begun that epoch
+                    if loop == self._loops:  # otherwise, a later loop has begun that epoch
                         self._finish(expected if is_empty else number)
                     return
                 was_left = False
                 number = self._loop = max(number, epoch)
                 yield stamped
         except (GeneratorExit, Cancelled):  # the loop ended early
-            if loop == self._loops:  # unless a later loop has taken more
+            if loop == self._loops:  # otherwise, a later loop has taken more items
                 self._leave(number)
             raise
         if loop < self._loops:
@@ -195,7 +195,7 @@ class Consumer:
         self._looped = True
 
     def _warn_of_uneven_ranks(self) -> None:
-        """Log a warning if ranks may have different numbers of items, because other ranks then wait for a rank that has ended its epoch."""
+        """Log a warning if ranks can have different numbers of items. A training then hangs when one rank has ended its epoch."""
         stages, outer = self._run.stages, here().hand_over
         first = max((running.number for running in stages if _has_fixed_epochs(running)), default=0)
         why = next(filter(None, map(why_unknown, stages[first:])), "")
@@ -217,18 +217,18 @@ class Consumer:
         self.epoch, self._has_begun, self._loop, self._looped = epoch + 1, False, None, True
 
     def _put_back(self, stamped: Stamped) -> None:
-        """Keep the last item for the next loop."""
+        """Keep the item that was taken last for the next loop."""
         self._held, self._taken, self._last = stamped, self._taken - 1, self._previous
         del self._given[-1:], self._used[-1:]
 
     @property
     def _next_epoch(self) -> int:
-        """The epoch of the next loop, if no epoch is unfinished."""
+        """The epoch of the next loop, if the current epoch is finished."""
         return self.epoch + self._has_begun
 
     @property
     def has_empty_epoch(self) -> bool:
-        """Whether there is another epoch whose items were all dropped by maps. Called when the stream has ended."""
+        """Whether there is one more epoch, of which maps dropped all items. Only valid when the stream has ended."""
         epochs = self._run.epochs()
         return epochs is not None and self._next_epoch < epochs and not self._is_cut_short
 
@@ -240,7 +240,7 @@ class Consumer:
         """Return the state of :meth:`highway.Pipeline.state_dict`, for :meth:`go_on`.
 
         Raises:
-            PipelineError: A stage does not support states, the pipeline was drained, or the loop's position is unknown.
+            PipelineError: a stage does not support states, the pipeline was drained, or the loop's position is unknown.
         """
         if isinstance(self._received, PipelineError):
             raise self._received
@@ -263,7 +263,7 @@ class Consumer:
         return state | {"digest": digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
-        """Return the names of streams that may have flushed their buffers since the pipeline was drained."""
+        """Return the names of streams that can have flushed their buffers because the pipeline was drained."""
         first, *rest = self._run.stages
         if not first.context.draining:
             return first.context.flushed
@@ -272,7 +272,7 @@ class Consumer:
     def _state(self, source: RunningStage) -> dict[str, Any]:
         before, stages = self._run.resumed_from or {"ended": False, "epoch": self.epoch, "uneven": (), "renumbered": ()}, self._run.stages
         renumbered = before["renumbered"]
-        uneven = before["uneven"] if before["epoch"] == self.epoch else ()  # stages that skipped or dropped items earlier in this epoch
+        uneven = before["uneven"] if before["epoch"] == self.epoch else ()  # stages that have skipped or dropped items in this epoch
         return {
             "format": FORMAT,
             "version": highway.__version__,
@@ -302,20 +302,20 @@ class Consumer:
         return self._run.identities()
 
     def remake(self, lineage: list[Any]) -> Stamped:
-        """Make an item again that came out of the pipeline.
+        """Make an output of the pipeline again.
 
         Raises:
-            PipelineError: A stage cannot make the item again.
+            PipelineError: a stage cannot make the item again.
         """
         self._run.use_seed()
         return Remaker(self._run.stages, len(self._run.stages)).items([from_json(lineage)])[0]
 
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
-        """Resume from the state of another run's consumer. Called before the run begins.
+        """Resume from the state of an earlier run's consumer. Call this method before the run begins.
 
         Args:
             state: The return value of :meth:`state`, or a list of the states of all ranks.
-            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None`` means that the caller has compared the stages.
+            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: do not compare the stages.
 
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
@@ -371,7 +371,7 @@ class Consumer:
         self._run.resumed_from = state
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
-        """Take over the source's items in the items that the earlier run has returned after the marker."""
+        """Take over which of the source's items are in the items that the earlier run has returned after the marker."""
         used = used_from_json(state["used"])
         if used is None or self._unordered is None:
             self._used, self._tracks = used or [], used is not None
@@ -391,7 +391,7 @@ class Consumer:
 
 
 def _has_fixed_epochs(running: RunningStage) -> bool:
-    """Return whether a stage makes epochs whose number of items does not depend on its input."""
+    """Return whether a stage makes its own epochs, with a number of items that does not depend on its input."""
     length = running.traits.length
     return running.shape == "stream" and running.traits.repeats and length is not None and length(0) == length(1)
 

@@ -1,8 +1,8 @@
 """The context of a stage: the object by which the code of a stage talks to the engine during a run.
 
-Streams and sinks have it as ``items.context``. Sources and maps receive it if they have a parameter ``context``: ``__iter__(self,
-context=None)`` or ``__call__(self, item, context)``. Code that cannot receive it, such as a socket deep inside a library, calls
-:func:`here` to get the context of its thread.
+Streams and sinks read the context from ``items.context``. Sources and maps receive the context if they have a parameter ``context``:
+``__iter__(self, context=None)`` or ``__call__(self, item, context)``. Code that cannot receive the context as an argument, such as a socket
+deep inside a library, calls :func:`here`, which returns the context of the current thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Limit(Protocol):
 
 
 class _Waiting:
-    """Counts the time of a ``with`` block as waiting. A generator function would take three times as long."""
+    """Counts the time of a ``with`` block as waiting. This class is three times as fast as a generator function."""
 
     def __init__(self, context: Context, state: State) -> None:
         self._context, self._state = context, state
@@ -54,22 +54,22 @@ class _Waiting:
 
 
 class Context:
-    """One run of a stage, as the code of the stage sees it. The workers of a stage share it.
+    """One run of a stage, as the code of the stage sees it. The workers of a stage share one context.
 
     Attributes:
         seed: The seed of the pipeline; 0 outside of any pipeline.
         workers_behind: Number of workers of the next stage; 1 if there is no next stage.
         draining: Whether :meth:`highway.Pipeline.drain` was called. Draining ends the input early. A stream that creates its own items must
             check ``draining`` and stop.
-        lock: The code of the stage holds it while it changes an object that its workers share.
-        changed: Wakes :meth:`wait_until`. Code that changes what the stage waits for holds it, and notifies all.
+        lock: A lock for the code of the stage. A worker holds the lock while it changes an object that the workers share.
+        changed: A condition that wakes :meth:`wait_until`. To change what a stage waits for, hold the condition and call ``notify_all()``.
         limit: The time limit of the stage; ``None`` if it has no timeout.
 
     Args:
-        report_error: Receives the errors of :meth:`report_error`. By default they are raised.
+        report_error: Receives errors that the stage reports. It returns if the stage skips the error; otherwise, it raises the error.
         report_state: Called with ``"starved"`` or ``"blocked"`` when the stage begins to wait, and with ``"busy"`` afterwards.
         seed: The seed of the pipeline.
-        is_stage: Whether this is the context of a stage, not of code outside of any pipeline.
+        is_stage: Whether this context belongs to a stage, not to code outside of any pipeline.
 
     >>> class Numbers:
     ...     def __iter__(self, context: Context = None):
@@ -85,23 +85,23 @@ class Context:
         seed: int = 0,
         is_stage: bool = True,
     ) -> None:
-        self.interrupted = threading.Event()  # set: check() raises
+        self.interrupted = threading.Event()  # if it is set, check() raises Cancelled
         self.cancelled = False
         self.running: tuple[Any, RunState | None] = (None, None)  # the component that runs, and its state if it declares one
-        self.refusal = ""  # why states of this run are rejected
-        self.is_source = False  # for a stream: whether it needs no more input, so that markers start at its stage
-        self.inner = 0  # number of nested sources that are running; they number their own epochs
+        self.refusal = ""  # why this run cannot return states
+        self.is_source = False  # for a stream: whether it needs no more input; markers then start at this stream
+        self.inner = 0  # number of nested sources that are running; each numbers its own epochs
         self.skipped = -1  # the last epoch whose items are no longer wanted
         self.draining = False
-        self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items since it was drained
-        self.is_wanted = True  # for a source: whether it may begin
+        self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items because it was drained
+        self.is_wanted = True  # for a source: whether it is allowed to begin
         self.lock = threading.Lock()
-        self._changing = threading.RLock()  # taken by itself on the main thread, where Ctrl-C may leave the lock inside a Condition held
+        self._changing = threading.RLock()  # the main thread takes it directly: Ctrl-C can leave the lock inside a Condition held
         self.changed = threading.Condition(self._changing)
         self.limit: Limit | None = None
-        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, while the component exists
+        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the id of a component, while it exists
         self.counts: dict[str, int] = {}  # counts of code that the component calls
-        self.report_error = report_error  # returns if the stage skips errors and max_errors is not exceeded, else raises the error
+        self.report_error = report_error  # returns if the stage skips the error, else raises it
         self.report_state = report_state
         self.seed = seed
         self.key = 0  # the key of the stage's random numbers, from the pipeline's seed and the stage's name
@@ -113,17 +113,20 @@ class Context:
     # --- for the code of a stage ---
 
     def check(self) -> None:
-        """Raise ``Cancelled`` if the stage was cancelled; else return at once."""
+        """Raise ``Cancelled`` if the stage was cancelled; else return immediately."""
         if self.interrupted.is_set():
             raise Cancelled
 
     def wait(self, seconds: float) -> None:
-        """Sleep for ``seconds``, unless the stage is cancelled meanwhile."""
+        """Sleep for ``seconds``. If the stage is cancelled, raise ``Cancelled``."""
         if self.interrupted.wait(seconds):
             raise Cancelled
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Wait until ``holds()``, which is called again after each notification of ``changed``, unless the stage is cancelled meanwhile."""
+        """Wait until ``holds()`` is true. ``holds`` is called after each notification of ``changed``.
+
+        If the stage is cancelled, raise ``Cancelled``.
+        """
         with self.changed:
             while not holds():
                 self.check()
@@ -134,10 +137,10 @@ class Context:
         return self.seed % 2**63 if own is None else own
 
     def state_of(self, component: Any) -> Any:
-        """Return the state of the component, created by ``Traits(state=...)``. If the run resumes, the state is restored.
+        """Return the state of the component, which ``Traits(state=...)`` has created. If the run resumes, the state is restored.
 
-        Outside a stage, such as in ``iter(source)``, return a new state. If a stream calls another component that asks for its
-        state, states of this run are refused, because only the state of the stream is saved.
+        Outside a stage, such as in ``iter(source)``, return a new state. A stream can call another component that asks for its state. This
+        run then cannot return states, because only the state of the stream is saved.
         """
         runs, state = self.running
         if runs is not component or state is None:
@@ -152,13 +155,13 @@ class Context:
     def counters(self, component: object) -> dict[str, Any]:
         """Return the counters of a component in this run: a dict that the component changes. Statistics show these counters.
 
-        The dict is empty at first. If two pipelines contain the same component, each has its own counters. Outside a stage, each call
-        returns a new dict.
+        The dict is empty at first. If two pipelines contain the same component, each pipeline has its own counters for it. Outside a stage,
+        each call returns a new dict.
         """
         return self._counters_of(component) if self.is_stage else {}
 
     def count(self, component: object, name: str) -> None:
-        """Add 1 to one of :meth:`counters`. Safe while other threads of the stage count."""
+        """Add 1 to one of the :meth:`counters` of a component. Several threads of the stage can call this method at the same time."""
         with self.lock:
             counts = self.counters(component)
             counts[name] = counts.get(name, 0) + 1
@@ -170,27 +173,27 @@ class Context:
                 self.counts[name] = self.counts.get(name, 0) + number
 
     def is_skipped(self, epoch: int) -> bool:
-        """Return whether a loop over an epoch ended early. If so, a source skips the rest of this epoch and begins the next epoch."""
+        """Return whether the loop over an epoch ended early. A source then skips the rest of this epoch and begins the next epoch."""
         return epoch <= self.skipped and not self.inner
 
     def finish(self) -> bool:
-        """Return whether a source that caught ``Cancelled`` should still yield the items that it has received.
+        """Return whether a source that has caught ``Cancelled`` must yield the items that it has received.
 
-        ``True``: ``drain()`` was called. The source yields these items and ends. ``False``: the stage was cancelled, and the source raises
-        ``Cancelled`` again. A source that calls this method declares ``Traits(finishes=True)``.
+        ``True``: ``drain()`` was called. The source must yield these items and end. ``False``: the stage was cancelled. The source must
+        raise ``Cancelled`` again. A source that calls this method must declare ``Traits(finishes=True)``.
         """
         with self.lock:
             self.interrupted.clear()
-            if self.cancelled:  # checked after the event was cleared, so that no cancellation in between is lost
+            if self.cancelled:  # check after clearing the event, so that no cancellation is lost
                 self.interrupted.set()
             return self.draining and not self.cancelled
 
     def starved(self) -> AbstractContextManager[None]:
-        """Count the time in the ``with`` block as waiting for input, not as work. For sources that wait for a peer or a device."""
+        """Count the time in the ``with`` block as waiting for input. Use it in sources that wait for a peer or a device."""
         return self._starved
 
     def blocked(self) -> AbstractContextManager[None]:
-        """Count the time in the ``with`` block as waiting for room downstream, not as work. For sinks that wait for a peer."""
+        """Count the time in the ``with`` block as waiting for room downstream. Use it in sinks that wait for a peer."""
         return self._blocked
 
     # --- for the engine ---
@@ -200,7 +203,7 @@ class Context:
         self._interrupt()
 
     def drain(self, interrupt: bool) -> None:
-        with self.lock:  # so that finish() sees both or neither
+        with self.lock:  # so that finish() sees both changes or none
             self.draining = True
             if interrupt:
                 self._interrupt()
@@ -210,12 +213,12 @@ class Context:
         self.notify()
 
     def notify(self) -> None:
-        """Have :meth:`wait_until` look again."""
+        """Make :meth:`wait_until` check its condition again."""
         with self._changing:
             self.changed.notify_all()
 
     def skip(self, epoch: int) -> None:
-        """Skip the rest of an epoch and the epochs before it."""
+        """Skip the rest of an epoch and all earlier epochs."""
         self.skipped = max(self.skipped, epoch)
         self.notify()
 
@@ -235,7 +238,7 @@ class Context:
         if key not in self._counters:
             try:
                 held: object = weakref.ref(component, lambda _: self._counters.pop(key, None))
-            except TypeError:  # a tuple, for example, has no weak references: keep the component alive
+            except TypeError:  # no weak reference to it is possible, such as to a tuple: keep the component alive
                 held = component
             self._counters.setdefault(key, (held, {} if copy_of is None else self._counters_of(copy_of)))
         return self._counters[key][1]
@@ -287,7 +290,7 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def on_behalf_of(other: Context) -> Context:
-    """Return a copy of another stage's context, which may have ended. The copy is cancelled when this thread's stage is cancelled."""
+    """Return a copy of another stage's context, even if that stage has ended. The copy is cancelled with the stage of this thread."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context._changing, context.changed = own._changing, own.changed
@@ -303,7 +306,7 @@ def leave() -> None:
 
 
 def at_end(callback: Callable[[], None]) -> None:
-    """Call ``callback`` on this thread when the worker ends. A map can then free the resources of this worker."""
+    """Call ``callback`` on this thread when the worker ends. A map can use it to free the resources of this worker."""
     _thread.at_end.append(callback)
 
 

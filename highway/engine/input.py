@@ -1,4 +1,4 @@
-"""The iterators that streams and sinks receive. A stream that restarts with each epoch receives one iterator per epoch."""
+"""The iterators that streams and sinks receive. A stream with ``per_epoch`` receives one iterator per epoch."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
 class StageInput:
-    """The input of a stream or sink: bare items, and the passport of the last item."""
+    """The input of a stream or sink: it yields bare items, and has the passport of the last item."""
 
-    epoch, runs = 0, True  # the current epoch of a stream that restarts with each epoch, and whether it is within that epoch
+    epoch, runs = 0, True  # with ``per_epoch``: the current epoch of the stream, and whether the stream is within this epoch
 
     def __init__(self, running: RunningStage, meter: Meter, count: bool = False) -> None:
         self.passport, self.context = Passport(), running.context
         self._running, self._meter, self._count = running, meter, count
         self.waiting: Any = []
         self.numbered = 0  # the index of the next output without a passport
-        self._dropped: list[Marker] = []  # markers since the last one that was passed on
+        self._dropped: list[Marker] = []  # markers that came after the last marker that was passed on
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 
     @property
@@ -40,7 +40,7 @@ class StageInput:
         return self._handed_on(self._get())
 
     def _get(self) -> Stamped:
-        """Wait for the next item of an epoch that is not skipped. Add the stage's state to markers that come before it."""
+        """Wait for the next item of an epoch that is not skipped. Add the stage's state to the markers that come before this item."""
         running = self._running
         if running.demand is not None and not running.demand.is_wanted:
             running.demand.want()
@@ -75,13 +75,13 @@ class StageInput:
 
 
 class InputByEpoch(StageInput):
-    """The input of a stream that restarts with each epoch. It reads one item ahead: an item of the next epoch ends an epoch."""
+    """The input of a stream with ``per_epoch``. It reads one item ahead, because the first item of the next epoch ends an epoch."""
 
     epoch = -1
     _ahead: Stamped | None = None
 
     def begin_next(self) -> bool:
-        """Skip the rest of this epoch, and return whether there is another epoch."""
+        """Skip the rest of this epoch, and return whether there is a next epoch."""
         self.runs = False
         for _ in self:
             pass
@@ -102,7 +102,7 @@ class InputByEpoch(StageInput):
 
 
 def together(items: Items) -> Iterator[list[Stamped]]:
-    """Iterate over lists of items that arrived together, with passports. ``items.passport`` is the passport of the first item."""
+    """Yield the items that arrived together as lists, with passports. ``items.passport`` is the passport of a list's first item."""
     for item in items:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
@@ -111,12 +111,12 @@ def add_state(running: RunningStage, marker: Marker, items: StageInput) -> bool:
     """Add the state of a source or stream to a marker.
 
     Args:
-        running: The stage. Called on its thread.
-        marker: The marker that the stage received, or a new one if markers start at the stage.
+        running: The stage. This function must be called on the thread of the stage.
+        marker: The marker that the stage received. If markers start at the stage, a new marker.
         items: The input of the stage.
 
     Returns:
-        Whether the stage can be resumed at this point, or the marker tells why no state can be saved.
+        ``False`` if the run cannot be resumed at this point. ``True`` if the marker holds the state, or the reason why there is no state.
     """
     state, began = running.context.running[1], time.monotonic()
     if not items.runs:

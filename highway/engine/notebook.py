@@ -12,7 +12,7 @@ _LAST = ("_", "__", "___")  # IPython's names for the last three outputs
 
 
 def table(rows: Sequence[Sequence[str]], *sentences: str) -> str:
-    """Return an HTML table with sentences below it. The first row is its heading."""
+    """Return an HTML table, and below it some sentences. The first row is the heading of the table."""
     first, *others = rows
     head, body = _row(first, "th"), "".join(_row(row, "td") for row in others)
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{''.join(map(paragraph, sentences))}"
@@ -34,9 +34,9 @@ def _row(cells: Sequence[str], tag: str) -> str:
 
 
 def release(shown: object) -> None:
-    """Make IPython keep the ``repr()`` of a displayed object in its output history, instead of the object itself.
+    """Make IPython keep the ``repr()`` of a displayed object in its output history, not the object.
 
-    Otherwise ``Out`` and ``_`` would keep a pipeline and its threads alive until the session ends. Without IPython this does nothing.
+    Otherwise, ``Out`` and ``_`` would keep a pipeline and its threads alive until the session ends. Without IPython, do nothing.
     """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None

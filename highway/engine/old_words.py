@@ -1,8 +1,8 @@
 """Read traits in the form of version 0.1.0: class attributes such as ``numbers_epochs = True``.
 
-Until version 0.3, highway reads such attributes from classes that do not define ``__highway__``, and warns. An attribute counts only if its
-value was valid in version 0.1.0 for components of this shape. A property never counts, because reading it would run code of the
-component.
+Until version 0.3, highway reads such attributes from classes that do not define ``__highway__``, and warns. An attribute counts only if
+version 0.1.0 accepted its value for components of this shape. A property never counts, because reading a property would run the
+component's code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _takes_stages(value: Any) -> bool:
 
 
 _BATCHES, _KINDS = _one_of("batches", "samples"), _one_of("in order", "reordered")
-_OLD_WORDS: dict[str, list[tuple[str, Callable[[Any], bool]]]] = {  # each with the shapes that could declare it, and a check of its value
+_OLD_WORDS: dict[str, list[tuple[str, Callable[[Any], bool]]]] = {  # by name: the shapes that could declare it, and a check of its value
     "makes": [(_ANY, _BATCHES)],
     "drops": [("map", _one_of(True))],
     "parallel": [("map", _one_of(True))],
@@ -61,7 +61,7 @@ _warned: WeakSet[type] = WeakSet()
 
 
 def old_words(op: Any) -> dict[str, Any]:
-    """Return the traits that a user's component declares by attributes. If there are any, warn once for each class."""
+    """Return the traits that a user's component declares by attributes. Warn about such attributes, once for each class."""
     cls = type(op)
     if cls.__module__.partition(".")[0] in ("highway", "builtins"):
         return {}
@@ -90,6 +90,6 @@ def old_words(op: Any) -> dict[str, Any]:
 
 
 def _shape(cls: type) -> str:
-    """Return the shape of a component, as far as its class tells."""
+    """Return the shape of a component according to the methods of its class; empty if it has none of them."""
     methods = {"stages": "composite", "stream": "stream", "consume": "sink", "__iter__": "source", "__call__": "map"}
     return next((shape for method, shape in methods.items() if callable(getattr(cls, method, None))), "")

@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 class Pipeline:
     """A chain of stages, each with its own worker threads.
 
-    Nothing starts before the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, each ``for`` loop over the
+    The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, each ``for`` loop over the
     pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of its epoch is
     skipped. :meth:`dequeue` and sinks get all epochs as one stream.
 
-    If a script ends with the construction of a pipeline that ends in a sink, the pipeline runs until its source ends or the script is
-    interrupted (see :mod:`highway.engine.script`).
+    If a script constructs a pipeline that ends in a sink and does not run it, the pipeline runs at the end of the script (see
+    :mod:`highway.engine.script`).
 
     Args:
-        stages: Components, or :class:`Stage` objects with settings. The first is the source. A sink can only be the last.
+        stages: Components, or :class:`Stage` objects with settings. The first stage is the source. Only the last stage can be a sink.
         seed: Seed of sources, streams and maps without their own seed. For maps with ``rng``, random numbers also depend on the stage's
             name and the item's epoch and index. ``None``: the seed of the pipeline that contains this pipeline, else 0.
         origin: Host, role and replica in the passports of the items that this pipeline creates.
-        start: Whether the pipeline runs when the script ends, if it ends in a sink and the script has neither run nor stopped it.
+        start: Whether a pipeline that ends in a sink runs at the end of the script, if the script has neither run nor stopped it.
         isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
-            picklable. Arrays are views of shared memory. Everything else stays the same.
-        budget_mb: Megabytes of shared memory for the items of an isolated pipeline, or of all peers. One item may take at most half of it.
-        peers: Processes of this host that get the same items, from the first of them: see :func:`highway.adapters.torch.peers`.
+            picklable. Arrays are views of shared memory. The items are the same as without ``isolated``.
+        budget_mb: Megabytes of shared memory for the items of an isolated pipeline, or of all peers. An item can take at most half of it.
+        peers: Processes of this host that get the same items, which the first process reads: see :func:`highway.adapters.torch.peers`.
 
     Raises:
-        ConfigError: ``seed`` is no integer, or ``isolated`` and ``peers`` are both given.
+        ConfigError: ``seed`` is not an integer, or both ``isolated`` and ``peers`` are given.
         PipelineError: the stages do not fit together, or a stage cannot be sent to a separate process.
 
     >>> with Pipeline([range(3), str]) as pipeline:
@@ -81,7 +81,7 @@ class Pipeline:
             raise ConfigError(f"Pipeline: seed={seed!r}; expected an integer, or None") from None
         expanded, origin = expand(stages), origin or Origin(os.uname().nodename)
         self._arguments = (stages, seed, origin, False, isolated, budget_mb, peers)
-        self.stages = [stage for stage, _ in expanded]  # as they run: each composite is replaced by its parts, which have their own names
+        self.stages = [stage for stage, _ in expanded]  # the parts of composites, not the composites
         self.seed = seed
         self._run = Run(expanded, seed, origin)
         if isolated or peers is not None:
@@ -109,13 +109,13 @@ class Pipeline:
         """Build the pipeline of one role of a topology file.
 
         Args:
-            path: The YAML file, or several files, which are merged by key. Later files override earlier ones.
+            path: The YAML file, or several files, which are merged by key. Later files override earlier files.
             role: A role of the file. ``replica`` is the number of one of its processes, from 0.
-            plugins: Modules whose classes the file may name as ``package.module:Class``.
+            plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
             isolated: Whether the stages run in a separate process; see :class:`Pipeline`.
-            on: How the processes of the run find each other, if not by the hosts of the file. ``"ray"``: by the run of this file in
-                this process's Ray cluster; ``"ray:NAME"``: by the run with this name; ``"folder:PATH"``: by a folder that all hosts see.
-            **variables: Values for the file's ``vars``. If a variable has the name of an argument here, see :func:`highway.topology.load`.
+            on: How the processes find each other. Empty: by the hosts in the file. ``"ray"``: by the run of this file in this process's Ray
+                cluster. ``"ray:NAME"``: by the run with this name. ``"folder:PATH"``: by a folder that all hosts see.
+            **variables: Values for the file's ``vars``. For a variable with the name of an argument, use :func:`highway.topology.load`.
 
         Raises:
             ConfigError: the file, the role, a variable or ``on`` is wrong. The message names the mistake.
@@ -125,7 +125,7 @@ class Pipeline:
         return load(path, variables, plugins).joined(on, isolated).pipeline(role, replica, isolated=isolated)
 
     def __highway__(self) -> Traits:
-        """Return the traits of a pipeline that is the source of another pipeline."""
+        """Return the traits of this pipeline as the source of another pipeline."""
         return Traits(
             finishes=True,
             numbers_epochs=self.numbers_epochs,
@@ -161,15 +161,15 @@ class Pipeline:
 
     def _dequeue(self, timeout: float | None) -> Stamped:
         if self.ends_in_sink:
-            script.forget(self._run)  # a caller that takes items does not want a run at the end of the script
+            script.forget(self._run)  # a caller that wants items wants no run at the end of the script
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
-        if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
+        if not self._consumer.has_ended or self._run.has_begun:  # else the loaded state was saved at the end
             self._run.start()
             context = here()
             try:
                 return self.hand_over.take(self._consumer.take, timeout, context.hand_over, context.is_stage)
             except (EndOfStream, Cancelled):
-                pass  # do not chain it to the error that follows
+                pass  # so that this exception is not the context of the error below
         cancel.check_cancelled()
         has_ended = self._consumer.has_ended = self._consumer.has_ended or not self._stopped
         self._run.join()
@@ -179,13 +179,13 @@ class Pipeline:
     def __iter__(self) -> Iterator[Any]:
         """Yield the items of an epoch, or all items if the source does not number epochs.
 
-        After the last epoch, and if the pipeline was stopped, raise EndOfStream: a loop without items would look like an empty epoch."""
+        After the last epoch, or after ``stop()``, raise EndOfStream. A loop without items would look like an empty epoch."""
         return (item for item, _ in self.one_epoch())
 
     def one_epoch(self) -> Iterator[Stamped]:
         """Yield the items of a loop, as ``__iter__`` does, with their passports."""
         self._consumer.received(None)
-        self._run.note_stages()  # an adapter may take the items in a stage of its own
+        self._run.note_stages()  # here, because an adapter can take the items in its own stage
         items = iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped()
         return self._consumer.one_epoch(items) if self.numbers_epochs else items
 
@@ -204,7 +204,7 @@ class Pipeline:
         return True
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield all items with their passports. For a pipeline whose source is this pipeline.
+        """Yield all items with their passports. A pipeline whose source is this pipeline calls this method.
 
         Raises:
             EndOfStream: there are no more epochs, or the pipeline was stopped.
@@ -225,7 +225,7 @@ class Pipeline:
                 try:
                     item = self._dequeue(None)
                 except EndOfStream:
-                    if drained:  # the outer pipeline must end too, although it may have other sources
+                    if drained:  # the outer pipeline must end, even if it has more sources
                         raise Cancelled from None
                     return
                 except Cancelled:  # the outer pipeline's hand-over
@@ -242,9 +242,9 @@ class Pipeline:
                 self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loop, for :meth:`load_state_dict`: a dict that JSON can hold, with a few numbers for each waiting item.
+        """Return the state of the loop, for :meth:`load_state_dict`. The state is a dict that JSON can hold.
 
-        Only items that the loop has received count. An adapter such as ``to_device`` may have taken more.
+        Only items that the loop has received count, even if an adapter such as ``to_device`` has taken more items.
 
         Raises:
             PipelineError: a stage does not support states, the pipeline ends in a sink, or another pipeline contains it.
@@ -254,25 +254,25 @@ class Pipeline:
         return self._consumer.state()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] | None = ()) -> None:
-        """Resume at the state of another pipeline with the same stages. The first loop yields the rest of that epoch.
+        """Resume from a state of an earlier pipeline with the same stages. The first loop yields the rest of that epoch.
 
-        The stages process some items again: items that waited in a stage, or came after the last marker.
+        The stages process some items again: items that waited in a stage, or came after the last marker. The loop does not get these items.
 
         Args:
-            state: The return value of :meth:`state_dict`, or a list of the states of all ranks, for another number of ranks.
-            allow_changed: Names of stages whose parameters, data or ranks may have changed, of single parameters, such as
-                ``"Reader.batch_size"`` or ``"Reader.mixture"``, and ``"seed"``. Warnings name changes. ``None``: nothing is compared.
+            state: The return value of :meth:`state_dict`. For another number of ranks, the list of the states of all ranks.
+            allow_changed: Names of stages whose parameters, data or ranks are allowed to differ, or of single parameters such as
+                ``"Reader.batch_size"`` or ``"Reader.mixture"``, or ``"seed"``. Warnings name the changes. ``None``: compare nothing.
 
         Raises:
-            PipelineError: this pipeline has begun; ``state`` is not a state, or was saved with other stages, parameters, data, seeds or
-                ranks; or ``allow_changed`` names an unknown stage.
+            PipelineError: this pipeline has begun; ``state`` is not a state; the state was saved with different stages, parameters, data,
+                seeds or ranks; or ``allow_changed`` names an unknown stage.
         """
         if self._run.has_begun:
             raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")
         self._consumer.go_on(state, allow_changed)
 
     def ranks(self) -> Ranks:
-        """Return the ranks that the source depends on, for a pipeline whose source is this pipeline."""
+        """Return the ranks that the items depend on, for a pipeline whose source is this pipeline."""
         source = self._run.stages[0]
         return ranks_of(source.stage.op, source.traits)
 
@@ -283,12 +283,12 @@ class Pipeline:
     def received(self, position: Any, is_left: bool = False) -> None:
         """Make :meth:`state_dict` return the state at the position of the last item that a loop has received.
 
-        For adapters that take items ahead of the loop. An adapter stores a :meth:`position` with each item, and calls this method when the
-        loop receives the item. After the loop, the adapter calls this method with ``None``, which restores the pipeline's own state.
+        This method is for adapters that take items ahead of the loop. An adapter stores a :meth:`position` with each item, and calls this
+        method when the loop receives the item. After the loop, it calls this method with ``None``, which restores the pipeline's own state.
 
         Args:
-            position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises if the position is unknown.
-            is_left: Whether the loop ended early. If so, the state is the state before the next epoch.
+            position: The position. If it is unknown, the :class:`~highway.PipelineError` that :meth:`state_dict` raises.
+            is_left: Whether the loop ended early. The state is then the state before the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()
@@ -303,7 +303,7 @@ class Pipeline:
         """Run a pipeline that ends in a sink until its source ends or :meth:`stop` is called.
 
         Raises:
-            PipelineError: the last stage is no sink; iterate over the pipeline instead.
+            PipelineError: the last stage is not a sink; iterate over the pipeline.
             Exception: the error that a stage raised.
         """
         self.start()
@@ -311,12 +311,12 @@ class Pipeline:
         self._run.wait()
 
     def start(self) -> None:
-        """Start a pipeline that ends in a sink, and return at once. :meth:`run` waits for its end, :meth:`stop` ends it.
+        """Start a pipeline that ends in a sink, and return immediately. :meth:`run` waits for its end, and :meth:`stop` ends it.
 
-        If the script ends first, the pipeline is stopped. An error of a stage is logged, and raised by :meth:`run`.
+        If the script ends before the pipeline, the pipeline is stopped. An error of a stage is logged, and raised by :meth:`run`.
 
         Raises:
-            PipelineError: the last stage is no sink; iterate over the pipeline instead.
+            PipelineError: the last stage is not a sink; iterate over the pipeline.
         """
         if not self.ends_in_sink:
             raise PipelineError(f"{self._last} is no sink; iterate over the pipeline, call dequeue(), or append a sink")
@@ -326,8 +326,8 @@ class Pipeline:
     def drain(self) -> None:
         """End the source before its next item. The stages process the items that it has yielded, and then the pipeline ends.
 
-        Any thread may call this; it returns at once. In a source that waits, :func:`highway.check_cancelled` raises ``Cancelled``. A
-        :class:`~highway.modules.ZMQSource` yields the items that it has received.
+        Any thread can call this method. It returns immediately. In a source that waits, :func:`highway.check_cancelled` raises
+        ``Cancelled``. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
         """
         if not self._consumer.has_ended:
             self._run.drain()
@@ -335,7 +335,7 @@ class Pipeline:
     def stop(self) -> None:
         """Cancel all stages and wait for their threads. A warning names a stage that does not end within 5 s.
 
-        Any thread may call this, more than once. In other threads that wait, :meth:`dequeue` raises ``EndOfStream``.
+        Any thread can call this method, more than once. In threads that wait for an item, :meth:`dequeue` raises ``EndOfStream``.
         """
         self._stopped = True
         self._run.stop()
@@ -345,17 +345,17 @@ class Pipeline:
         return replace(self._run.stats(), waited=self.hand_over.waited)
 
     def dashboard(self, address: str = "") -> ServedPage:
-        """Serve a web page that shows this pipeline, and print its address. The page ends when you close it or delete the pipeline.
+        """Serve a web page that shows this pipeline, and print the URL of the page. ``close()`` of the result ends the page.
 
-        ``address`` is ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. For other addresses the printed URL includes a token.
-        Raises ConfigError if the port is taken.
+        ``address`` is ``[ADDRESS:]PORT``. The default is any free port of 127.0.0.1. If other machines can reach the page, the URL includes
+        a token. Raises ConfigError if the port is taken.
         """
         from highway.observe.dashboard.local import serve  # imported here, because only this page needs an HTTP server
 
         return serve({"pipeline": self}, address)
 
     def outcome(self) -> tuple[bool, BaseException | None]:
-        """Return whether the stages have ended, and the error that ended them."""
+        """Return whether all stages have ended, and the error that ended them (or ``None``)."""
         return self._run.has_ended, self._run.error
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -378,7 +378,7 @@ class Pipeline:
         return notebook.paragraph(repr(self)) + self.stats()._repr_html_()
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print the text, and make IPython keep the text instead of the pipeline, so that the pipeline's threads can end."""
+        """Print the ``repr()``, and make IPython keep this text in place of the pipeline, so that the pipeline's threads can end."""
         from highway.engine import notebook
 
         printer.text(repr(self))
@@ -391,10 +391,10 @@ class Pipeline:
 
     @property
     def numbers_epochs(self) -> bool:
-        """Whether a loop is one epoch."""
+        """Whether each loop over the pipeline is one epoch."""
         return self._run.numbers_epochs
 
     @property
     def epochs(self) -> int | None:
-        """Number of epochs; ``None`` if it is unlimited or unknown."""
+        """Number of epochs; ``None`` if the number is unlimited or unknown."""
         return self._run.epochs()

@@ -1,6 +1,6 @@
-"""Ragged fields: their first axis differs from sample to sample. A batch holds them padded, concatenated or as a list."""
+"""Ragged fields: fields whose first axis differs between samples. A batch holds a ragged field padded, concatenated or as a list."""
 
-# No annotations from __future__: components in other modules inherit these hints, and would evaluate them in the wrong module.
+# No annotations from __future__: components in other modules inherit these hints, and would evaluate strings in the wrong module.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,24 +16,25 @@ from highway.process.aligned import aligned, aligned_copy
 
 Fill = float | dict[str | int, float]
 _NDIM, _DTYPE = attrgetter("ndim"), attrgetter("dtype")
-_BEHIND = {"pad": "count", "offsets": "offsets"}  # suffix of the field that is added beside a ragged field
+_BEHIND = {"pad": "count", "offsets": "offsets"}  # by form: suffix of the second field
 
 
 @dataclass
 class RaggedOptions:
-    """How to batch ragged fields: fields whose first axis differs from sample to sample, such as boxes. Base class of components.
+    """How to batch ragged fields: fields whose first axis differs between samples, such as boxes. Base class of components.
 
     Args:
-        ragged: ``"pad"``: an array ``(B, N, ...)``, where N is the largest size in the batch, rounded up. A second field, int32 ``(B,)``,
-            has the size of each sample. ``"offsets"``: the concatenated values, ``(sum, ...)``. A second field, int32 ``(B + 1,)``, has the
-            start of each sample and the end of the last. ``"list"``: a list of the samples' arrays. ``None``: no field is ragged.
-        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. In this case, a field
-            whose samples all have the same size is not rounded up.
-        multiple: N is rounded up to a multiple of this number, so that batches have few shapes.
-        pad_to: Fixed N, for all fields or by field. A larger sample is an error.
-        fill: Padding value, for all fields or by field.
+        ragged: The form of ragged fields in a batch. ``"pad"``: an array ``(B, N, ...)``, where N is the largest size in the batch, rounded
+            up. A second field, int32 ``(B,)``, holds the size of each sample. ``"offsets"``: the concatenated values, ``(sum, ...)``. A
+            second field, int32 ``(B + 1,)``, holds the start of each sample and the end of the last sample. ``"list"``: a list of the
+            samples' arrays. ``None``: no field is ragged.
+        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. In this case, a field is not rounded
+            up if it has the same size in all samples of a batch.
+        multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
+        pad_to: A fixed N: one number for all fields, or a dict by field. A larger sample is an error.
+        fill: The padding value: one number for all fields, or a dict by field.
 
-    For a field ``boxes``, the second field is called ``boxes_count`` or ``boxes_offsets``. In a tuple, the second fields come last.
+    The second field of a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``. In a tuple, all second fields come last.
     """
 
     ragged: Literal["pad", "list", "offsets"] | None = None
@@ -49,7 +50,7 @@ class RaggedOptions:
             require(not given or self.ragged in how, self, name, f"nothing without ragged={' or '.join(map(repr, how))}")
 
     def collated(self, samples: Sequence[Item], size: int | None = None) -> Item:
-        """Return a batch of samples. ``size`` is the size of all padded fields, if given.
+        """Return a batch of samples. ``size`` is a fixed N for all padded fields; ``None``: N follows from the options.
 
         Raises:
             ValueError: the samples do not fit together, a sample is larger than ``pad_to``, or ``pad_to`` or ``fill`` names a field that is
@@ -79,7 +80,7 @@ class RaggedOptions:
         return extended(samples[0], values, behind, _BEHIND[self.ragged]) if behind else rebuild(samples[0], values)
 
     def has(self, name: Field, sample: Item) -> bool:
-        """Return whether a field is ragged. ``sample`` is any sample."""
+        """Return whether a field is ragged. ``sample`` is any of the samples."""
         if self.fields is None:
             return not isinstance(value := get(sample, name), (dict, tuple)) and array_of(name, value).ndim > 0
         for field in self.fields:
@@ -107,14 +108,14 @@ def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence
 
     Args:
         batch: A dict, tuple or list.
-        ragged: Form of the ragged fields.
-        fields: Names of the ragged fields of a dict, or positions, from 0, of the ragged fields of a tuple or list. ``None`` is allowed
-            only for a dict: the fields that have a second field with counts or offsets.
+        ragged: The form of the ragged fields.
+        fields: Names of the ragged fields of a dict, or positions (from 0) of the ragged fields of a tuple or list. ``None``: all fields of
+            a dict that have a second field with counts or offsets.
 
     Raises:
         KeyError: a field, or the second field with its counts or offsets, does not exist.
-        ValueError: no field is ragged, or a position is negative. Or the counts or offsets do not fit the values. Or the fields have
-            different numbers of samples.
+        ValueError: no field is ragged; a position is negative; the counts or offsets do not fit the values; or the fields have different
+            numbers of samples.
     """
     known, what = names(batch), _BEHIND[ragged]
     beside: dict[Field, Field]
@@ -154,8 +155,8 @@ def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
     """Return the values of a ragged field as arrays. The arrays are allowed to differ only in the length of the first axis.
 
     Raises:
-        ValueError: the arrays differ in an axis other than the first, or in dtype (except strings). Or an array has no axis. Or a value is
-            an empty list, which has no dtype.
+        ValueError: the arrays differ in another axis than the first, or in dtype (except strings); an array has no axis; or a value is an
+            empty list, which has no dtype.
     """
     arrays = list(column)
     if set(map(type, arrays)) != {np.ndarray}:

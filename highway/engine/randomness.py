@@ -1,4 +1,4 @@
-"""The random numbers of maps (docs/adr/0003): one sequence for each stage, and a substream of it for each position."""
+"""The random numbers of maps (docs/adr/0003). Each stage has a sequence, and each position has a substream of this sequence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.random import Generator, Philox
 
 Rng = TypeVar("Rng", bound=Generator | None)
 _MASK = 2**64 - 1
-_AT_ONCE = 256  # integers drawn at once
+_AT_ONCE = 256  # number of integers that are drawn together
 
 
 def stage_key(seed: int, name: str) -> int:
@@ -20,7 +20,7 @@ def stage_key(seed: int, name: str) -> int:
 
 
 class BatchGenerator(Generator):
-    """The generator of a batch, which begins at the position of the first row. :func:`of_rows` returns the generator of each row.
+    """The generator of a batch. It begins at the position of the first row. :func:`of_rows` returns the generator of each row.
 
     Args:
         key: Key of the stage's sequence.
@@ -34,7 +34,7 @@ class BatchGenerator(Generator):
 
 
 def generator(key: int, epoch: int, index: int, rows: Sequence[int] = ()) -> Generator:
-    """Return the generator for one item of a stage. ``rows`` are the positions of its rows, if they are known."""
+    """Return the generator for one item of a stage. ``rows`` holds the positions of the item's rows; empty if they are unknown."""
     return BatchGenerator(key, epoch, rows) if rows else Generator(Philox(key=key, counter=counter_of(epoch, index)))
 
 
@@ -45,9 +45,9 @@ def counter_of(epoch: int, position: int) -> int:
 
 
 def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
-    """Return a function from the number of a row to the generator of this row. Each call may change the generator of the last call.
+    """Return a function from the number of a row to the generator of this row. A call can change the generator of the call before.
 
-    If ``rng`` is not the generator of a batch of ``count`` rows, the rows share it.
+    If ``rng`` is not the generator of a batch with ``count`` rows, all rows share ``rng``.
     """
     if not isinstance(rng, BatchGenerator) or len(rng.rows) != count:
         return lambda row: rng
@@ -57,18 +57,18 @@ def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
 
 
 class Substreams:
-    """A generator that can be set to any position of any sequence. This is much faster than creating a new generator each time."""
+    """A generator that can be set to any position of any sequence. To set it is much faster than to create a new generator."""
 
     def __init__(self) -> None:
         self._rng = Generator(Philox(key=0))
         self._fresh = self._rng.bit_generator.state  # the state of a new generator
 
     def at(self, key: int, counter: int) -> Generator:
-        """Return the generator, set to a position. The next call changes the same generator.
+        """Set the generator to a position, and return it. All calls return the same generator.
 
         Args:
             key: Key of the sequence, below 2**128.
-            counter: Position in the sequence, below 2**256. Each step is four numbers.
+            counter: Position in the sequence, below 2**256. Each step of the counter yields four numbers.
         """
         place = self._fresh["state"]
         for name, value in (("key", key), ("counter", counter)):
@@ -77,7 +77,7 @@ class Substreams:
         return self._rng
 
     def of(self, key: int, epoch: int) -> Callable[[int], Generator]:
-        """Return a function that sets the generator to a position of an epoch. It is faster than :meth:`at`."""
+        """Return a function that sets the generator to a position of an epoch. This function is faster than :meth:`at`."""
         self.at(key, counter_of(epoch, 0))
         bits, fresh = self._rng.bit_generator, {name: _as_list(value) for name, value in self._fresh.items()}
         counter = fresh["state"]["counter"]
@@ -91,7 +91,7 @@ class Substreams:
 
 
 def _as_list(value: Any) -> Any:
-    """Return a part of a state with lists instead of arrays, which numpy reads faster."""
+    """Return a part of a generator's state with lists in place of arrays, because NumPy reads lists faster."""
     if isinstance(value, dict):
         return {name: _as_list(part) for name, part in value.items()}
     return value.tolist() if isinstance(value, np.ndarray) else value
@@ -120,25 +120,25 @@ def go_on(rng: Generator, numbers: list[int]) -> None:
 
 
 def place_of(rng: Generator) -> tuple[int, int, Sequence[int]]:
-    """Return the epoch, the index and the rows for which a new generator was created."""
+    """Return the epoch, the index and the rows of a generator that has not drawn numbers yet."""
     counter = rng.bit_generator.state["state"]["counter"]
     return int(counter[3]), int(counter[2]), rng.rows if isinstance(rng, BatchGenerator) else ()
 
 
 class Below:
-    """Random integers below a bound: the integers that a Philox generator would return, one per call.
+    """Random integers below a bound: the same integers that a Philox generator returns, one per call.
 
-    If the bound does not change, many integers are drawn at once, which is faster.
+    While the bound stays the same, many integers are drawn together, which is faster.
 
     Args:
-        rng: The generator. Nothing else may draw from it meanwhile.
+        rng: The generator. No other code is allowed to use it.
     """
 
     def __init__(self, rng: Generator) -> None:
         self._rng = rng
         self._bound = 0
         self._before: Any = None  # the generator's state before the buffered integers were drawn
-        self._left: list[int] = []  # buffered integers, the next one last
+        self._left: list[int] = []  # buffered integers; the next integer is the last entry
 
     def next(self, bound: int) -> int:
         """Return the next integer below ``bound``."""

@@ -1,4 +1,4 @@
-"""Resume: make the inputs of a stage again from their passports, and convert the states of other ranks."""
+"""When a run resumes, make the waiting inputs of stages again from their passports, and convert states of other ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("highway")
 
 
 class Remaker:
-    """Makes the inputs of a stage again from their passports. It makes an input that several items share only once.
+    """Makes the inputs of a stage again from their passports. If several items share an input, it is made only once.
 
     Args:
         stages: All stages.
@@ -40,7 +40,7 @@ class Remaker:
         The items are made in the order of the source, so that the source can read sequentially.
 
         Raises:
-            PipelineError: A stage cannot make its items again, or now makes other items.
+            PipelineError: a stage cannot make its items again, or now drops an item that it has passed on before.
         """
         for passport in passports:
             self._count_inputs(passport)
@@ -64,7 +64,7 @@ class Remaker:
         return stamped
 
     def _item(self, passport: Passport, number: int) -> Stamped:
-        """Make an item again and apply the maps between the stage that made it and the stage that it entered."""
+        """Make an item again: call the stage that made it, and apply the maps between this stage and the stage that the item entered."""
         epoch, index, lineage = *passport[:2], passport.made_of
         inputs, part, made_by = lineage or Lineage()
         stage = made_by or 0
@@ -100,7 +100,7 @@ def _applied(running: RunningStage, stamped: Stamped) -> Any:
 
 
 def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
-    """Return the key of an input of an item: equal for two items that share the input."""
+    """Return a key for an input of an item. If two items share the input, the keys are equal."""
     return made_of and made_of.stage, id(passport) if passport.made_of else passport[:2]
 
 
@@ -110,14 +110,14 @@ def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
 def moved(
     stages: Sequence[RunningStage], states: Sequence[Mapping[str, Any]], ranks: Ranks, is_list: bool, allow_changed: Collection[str] | None
 ) -> Mapping[str, Any]:
-    """Return the state in which this rank resumes a run of other ranks, of another batch size, or of another mixture.
+    """Convert the states of a run with another number of ranks, batch size or mixture. Return the state in which this rank resumes.
 
     Args:
-        stages: The stages.
+        stages: The stages of this pipeline.
         states: The states of all ranks, or of one rank.
         ranks: The ranks of this pipeline's source.
         is_list: Whether the user gave a list of states.
-        allow_changed: The stages that may have changed.
+        allow_changed: The stages that are allowed to differ.
 
     Raises:
         PipelineError: the states do not determine which items are left.
@@ -148,7 +148,7 @@ def moved(
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])
     kept = dict(state["states"])
     for running in rest:
-        if not running.keeps_count or running.stage.name in state["uneven"]:  # now or when the state was saved
+        if not running.keeps_count or running.stage.name in state["uneven"]:  # uneven: when the state was saved
             refuse(running.stage.name, why, allow_changed, of_all)
             kept.pop(str(running.number), None)
     state = dict(state) | {"states": kept, "ranks": ranks}
@@ -175,7 +175,7 @@ def _dealt(source: RunningStage, reads: list[ReadByRank]) -> Any:
 
 
 def _begins(state: Mapping[str, Any], ranks: Ranks, states: Mapping[int, Any]) -> Mapping[str, Any]:
-    """Return a state in which no item waits in a stage. ``states`` are the states of stages, by number."""
+    """Return a state in which no item waits in a stage. ``states`` holds the states of the stages, by the number of the stage."""
     changes: dict[str, Any] = {"ranks": ranks, "uneven": [], "last": None, "items": 0, "given": [], "used": used_as_json([], ())}
     changes["states"] = {str(number): StageState(state=own)._asdict() for number, own in states.items()}
     begun = dict(state) | changes | {"shared": []}
@@ -183,25 +183,25 @@ def _begins(state: Mapping[str, Any], ranks: Ranks, states: Mapping[int, Any]) -
 
 
 def _at_epoch(stages: Sequence[RunningStage], epoch: int) -> dict[int, Any] | None:
-    """Return the states of the stages at the beginning of an epoch; ``None`` if a stage carries data from one epoch to the next."""
+    """Return the states of the stages at the beginning of an epoch; ``None`` if a stage keeps data from one epoch to the next."""
     if any(map(_spans_epochs, stages)):
         return None
     return {running.number: running.traits.at_epoch(epoch) for running in stages if running.traits.at_epoch is not None}
 
 
 def _spans_epochs(running: RunningStage) -> bool:
-    """Return whether a stage carries data from one epoch to the next."""
+    """Return whether a stage keeps data from one epoch to the next."""
     traits = running.traits
     return traits.at_epoch is None and running.shape != "map" and not traits.per_epoch and traits.state is not Stateless
 
 
 def _obstacle(stages: Sequence[RunningStage]) -> str:
-    """Return the name of a stage because of which the states of all ranks are not exact on other ranks; empty if there is none."""
+    """Return the name of a stage that prevents an exact resume on other ranks from the states of all ranks; empty if no stage does."""
     source, *rest = stages
     for running in reversed(rest):
         traits = running.traits
         if running.shape == "map":
-            is_exact = traits.remake is None or running.layers[-1] is source.layers[-1]  # another map with ``remake`` may split items
+            is_exact = traits.remake is None or running.layers[-1] is source.layers[-1]  # a map with its own ``remake`` can split items
         else:
             is_exact = running.keeps_count or (traits.per_epoch and (traits.whole_inputs or traits.one_to_one is not None))
         if not is_exact:
@@ -210,13 +210,13 @@ def _obstacle(stages: Sequence[RunningStage]) -> str:
 
 
 def needs_of_other_ranks(stages: Sequence[RunningStage], obstacle: str = "") -> str:
-    """Return what a resume on another number of ranks needs, and because of which stage.
+    """Return a text: what is needed to resume on another number of ranks, and the stage that causes this.
 
-    The text is empty if the state of any rank is enough, all ranks read the same items, or the pipeline has no states.
+    The text is empty if the state of one rank is enough, if all ranks read the same items, or if the pipeline has no states.
 
     Args:
         stages: The stages.
-        obstacle: Why the source cannot divide the rest of an epoch among other ranks, if so.
+        obstacle: Why the source cannot divide the rest of an epoch among other ranks; empty if it can.
     """
     source, *rest = stages
     is_stateless = not has_state(source.stage.op, source.traits) or any(one.shape == "stream" and one.traits.state is None for one in rest)
@@ -237,21 +237,24 @@ def needs_of_other_ranks(stages: Sequence[RunningStage], obstacle: str = "") -> 
 
 
 def tracks(stages: Sequence[RunningStage]) -> bool:
-    """Return whether a state needs to list the source's items in the items after the marker. Else the last item shows what came before."""
+    """Return whether a state must list which of the source's items are in the items after the marker.
+
+    It need not if all stages keep the order. The last item then shows which items came before.
+    """
     _, *rest = stages
     return not _obstacle(stages) and not all(map(_in_order, rest))
 
 
 def _in_order(running: RunningStage) -> bool:
-    """Return whether a stage hands on items in the order of the source, or drops them, and holds none."""
+    """Return whether a stage passes on items in the order of the source, and holds no items. It can drop items."""
     return running.stage.ordered if running.shape == "map" else running.keeps_count
 
 
 def used_as_json(used: Sequence[Any], stages: Sequence[RunningStage]) -> Any:
-    """Return the source's items in items that came out of the pipeline, or the name of a stage that has split one.
+    """Return which of the source's items are in some outputs of the pipeline, or the name of a stage that has split an item.
 
     Args:
-        used: Their passports, or the source's items in them.
+        used: For each output, its passport, or the list of the source's items in it.
         stages: The stages.
     """
     try:
@@ -270,14 +273,14 @@ def _all_source_items(passport: Passport, stages: Sequence[RunningStage]) -> lis
 
 
 def lists_sources(stages: Sequence[RunningStage]) -> bool:
-    """Return whether another process needs :func:`short_lineage` of each item. The process of one rank does not, to save time."""
+    """Return whether another process needs the :func:`short_lineage` of each item. With only one rank, it does not need it."""
     source = stages[0]
     ranks = ranks_of(source.stage.op, source.traits)
     return any(world_size > 1 for _, world_size in ranks) and tracks(stages) and _merging(stages) is not None
 
 
 def short_lineage(passport: Passport, stages: Sequence[RunningStage]) -> Lineage | None:
-    """Return a lineage of an item that only lists the source's items."""
+    """Return a lineage that only lists which of the source's items are in an item; ``None`` if this is unknown."""
     try:
         return Lineage(part=np.array(list(_source_items(passport, stages, stages)), np.int64))
     except _SplitError:
@@ -285,12 +288,12 @@ def short_lineage(passport: Passport, stages: Sequence[RunningStage]) -> Lineage
 
 
 def _merging(stages: Sequence[RunningStage]) -> RunningStage | None:
-    """Return the last stage that makes items of several items."""
+    """Return the last stage that can merge several items into one; ``None`` if no stage can."""
     return next((running for running in reversed(stages) if running.traits.whole_inputs and running.traits.one_to_one is None), None)
 
 
 def used_from_json(saved: Any) -> list[list[list[int]]] | None:
-    """Return the source's items in each item, ``[epoch, index]``; ``None`` if they are not known."""
+    """Return for each output the source's items in it, as a list of ``[epoch, index]``; ``None`` if they are unknown."""
     if not isinstance(saved, list):
         return None
     counts, epochs, indexes = map(unpacked, saved)
@@ -299,11 +302,11 @@ def used_from_json(saved: Any) -> list[list[list[int]]] | None:
 
 
 class _SplitError(Exception):
-    """The stage with this name has split an item, or does not report the inputs of its outputs."""
+    """A stage has split an item, or does not report the inputs of its outputs. The message is the name of the stage."""
 
 
 def _source_items(passport: Passport, stages: Sequence[RunningStage], before: Sequence[RunningStage]) -> Iterator[list[int]]:
-    """Yield the epoch and index of the source's items in an item that has passed the stages ``before``."""
+    """Yield the epoch and index of each of the source's items in an item. The item has passed the stages in ``before``."""
     made_of, source = passport.made_of, stages[0].layers[-1]
     merging = _merging(before)
     if merging is not None and (made_of is None or made_of.stage != merging.number):
@@ -319,7 +322,7 @@ def _source_items(passport: Passport, stages: Sequence[RunningStage], before: Se
 
 
 def _read(stages: Sequence[RunningStage], state: Mapping[str, Any]) -> ReadByRank:
-    """Return what a rank has read."""
+    """Return the record of what a rank has read, from its state."""
     rank = state["ranks"][0]
     source, *rest = stages
     if is_between_epochs(state):

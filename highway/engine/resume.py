@@ -1,12 +1,13 @@
 """The data of a state: the states of stages, the markers that collect them, and lineages as JSON.
 
 The source regularly sends a :class:`Marker` between its items. Each stream that receives the marker adds its state, and all stages pass the
-marker on, so that the marker holds the states of all stages at one point of the stream (Chandy and Lamport, *Distributed snapshots*, 1985).
-:class:`highway.engine.consumer.Consumer` keeps the last marker and counts the items after it: ``state_dict()`` returns the states of the
-last marker and this count. The resumed run starts at the marker and drops as many items as were counted.
+marker on. The marker therefore holds the states of all stages at one point of the stream (Chandy and Lamport, *Distributed snapshots*,
+1985). :class:`highway.engine.consumer.Consumer` keeps the last marker, and counts the items after it. ``state_dict()`` returns the states
+in the last marker and this count. The resumed run starts at the marker, and drops as many items as were counted.
 
-A state holds no data. For each item that waits in a stage, it holds the item's *lineage*: how the item was made. When the run resumes, the
-items are made again. docs/adr/0011 gives the reasons, and docs/howto/resume.md shows how to write a source or stream that supports states.
+A state holds no items. For each item that waits in a stage, the state holds the item's *lineage*, which describes how the item was made.
+When the run resumes, the stages make these items again. docs/adr/0011 gives the reasons. docs/howto/resume.md shows how to write a source
+or stream that supports states.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ FORMAT = 5  # format of states; states of format 2 do not hold the version of hi
 MARK_EVERY = 100  # a marker is due after this number of outputs of the source
 MARK_APART = 0.01  # minimum seconds between two markers
 MARK_WITHIN = 0.25  # a marker is due after this number of seconds, even if there are fewer outputs
-MARK_SHARE = 0.02  # fraction of a stage's time that markers may take; a stage that holds very many items gets fewer markers
+MARK_SHARE = 0.02  # maximum fraction of a stage's time for markers; if a stage holds many items, there are fewer markers
 
 
 class StageState(NamedTuple):
     """The state of a stage at a marker.
 
     Args:
-        epoch: The epoch of a stream that restarts with each epoch.
-        runs: Whether the stream is within that epoch. If not, the stream waits for the next epoch and has no state.
-        state: The state that the stage returned.
+        epoch: The current epoch of a stream with ``per_epoch``.
+        runs: Whether the stream is within this epoch. If not, it waits for the next epoch and has no state.
+        state: The state that the component returned.
         held: Passports of the inputs that wait in the stage.
-        numbered: Number of outputs so far to which the engine gave an index, because the component yields them without a passport.
+        numbered: Number of outputs to which the engine has given an index, because the component yielded them without a passport.
     """
 
     epoch: int = 0
@@ -57,12 +58,13 @@ _NO_ITEMS = np.empty((0, 2), np.int64)
 
 
 class ReadByRank(NamedTuple):
-    """What one rank of an earlier run has read, for ``deal_rest`` of :class:`highway.engine.component.Traits`.
+    """A record of what one rank of an earlier run has read, for ``deal_rest`` of :class:`highway.engine.component.Traits`.
 
     Args:
-        rank: The rank and its world size.
+        rank: The pair ``[rank, world_size]``.
         state: The state of the source at the rank's last marker; ``None`` at the beginning.
-        last: Epoch and index of the last item that the rank returned, if it returns the source's items in order.
+        last: Epoch and index of the last item that the rank has returned. ``None``: see ``held`` and ``used``, which are needed if the rank
+            does not return the source's items in order.
         held: Epoch and index of the source's items that waited in stages at the marker, int64 ``(N, 2)``.
         used: Epoch and index of the source's items that the rank has returned since the marker, int64 ``(N, 2)``.
     """
@@ -98,7 +100,7 @@ def digest(state: Mapping[str, Any], caller: str) -> str:
 
 
 def packed(numbers: np.ndarray) -> str:
-    """Return int64 numbers as a text. The text is short if their differences are small or repeat."""
+    """Return int64 numbers as a text. The text is short if the differences between successive numbers are small or repeat."""
     return base64.b64encode(zlib.compress(np.diff(numbers, prepend=0).astype("<i8").tobytes(), 1)).decode()
 
 
@@ -115,8 +117,8 @@ class Marker:
         states: States of the stages, by stage number.
 
     Attributes:
-        refused: The error of the first stage that does not support states, or an empty text.
-        dropped: The markers before this one that a stage dropped, because it could not be resumed there.
+        refused: The error message of the first stage that does not support states; empty if all stages do.
+        dropped: Earlier markers that a stage dropped, because the run could not be resumed at them.
     """
 
     __slots__ = ("clock", "dropped", "refused", "states")
@@ -126,9 +128,9 @@ class Marker:
         self.dropped: list[Marker] = []
 
     def as_json(self, at_epoch: Any = None) -> dict[str, Any]:
-        """Return the states. An input that several waiting items share is stored once, under ``"shared"``.
+        """Return the states. If several waiting items share an input, the input is stored once, under ``"shared"``.
 
-        ``at_epoch`` gives the state of the source at the beginning of an epoch, if that state is needed before the first marker.
+        ``at_epoch`` is the trait of the source, if the state at the beginning is needed before the first marker.
         """
         shared = _Shared()
         states = {}
@@ -152,8 +154,8 @@ class Marker:
 def as_json(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
     """Return the identity and lineage of an item in a form that JSON can hold.
 
-    Without a lineage, this is ``[epoch, index]`` of the passport. With a lineage, it is ``[epoch, index, stage, part, *inputs]``, where
-    each input is again such a list, or the return value of ``of_input``.
+    Without a lineage, the result is ``[epoch, index]`` of the passport. With a lineage, it is ``[epoch, index, stage, part, *inputs]``.
+    Each input is also such a list, or the return value of ``of_input``.
     """
     if not passport.made_of:
         return [passport.epoch, passport.index]
@@ -177,10 +179,10 @@ def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport
 
 
 class _Shared:
-    """Replaces inputs by numbers if they have a lineage, because several items may share an input, such as a batch that was split.
+    """Replaces inputs that have a lineage by numbers, because several items can share an input, such as a batch that was split.
 
     Attributes:
-        lineages: The lineages of these inputs, indexed by the numbers.
+        lineages: The lineages of these inputs. The numbers are indices of this list.
     """
 
     def __init__(self) -> None:
@@ -216,12 +218,12 @@ class MarkerClock:
         return now >= self._not_before and (waited >= MARK_WITHIN or (items - self._items >= MARK_EVERY and waited >= MARK_APART))
 
     def spent(self, seconds: float) -> None:
-        """Delay the next marker if a stage spent ``seconds`` on the last marker, so that markers take only a small part of the time."""
+        """Record that a stage spent ``seconds`` on the last marker. This delays the next marker, so that markers take little time."""
         self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
 
 
 def is_fresh(state: Mapping[str, Any]) -> bool:
-    """Return whether a state was saved before the run returned any item. Such a state fits any ranks."""
+    """Return whether a state was saved before the run returned its first item. Such a state fits any number of ranks."""
     return not (state["last"] or state["states"] or state["ended"] or state["epoch"])
 
 
@@ -266,7 +268,7 @@ def expect_together(states: Sequence[Mapping[str, Any]]) -> None:
                     f"load_state_dict: the states of {pair} were saved by different stages, {name} and {other}, or with different "
                     f"parameters of {name}; load the states of one run"
                 )
-    steps: dict[int, Mapping[str, Any]] = {}  # for each epoch, the state of one rank within it
+    steps: dict[int, Mapping[str, Any]] = {}  # by epoch: the state of a rank that is within this epoch
     for state in states:
         other_rank = steps.setdefault(state["epoch"], state) if not is_between_epochs(state) else state
         if other_rank["step"] != state["step"]:

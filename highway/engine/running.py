@@ -29,21 +29,21 @@ from highway.process.cores import available_cores
 
 log = logging.getLogger("highway")
 
-LONGEST = 400  # characters of an error's text that are kept
+LONGEST = 400  # maximum characters of an error's text in statistics
 WARN_EVERY = 5.0  # seconds between two warnings of one stage about skipped errors
 
 _STAMPED, _PASSPORT, _LINEAGE = (partial(tuple.__new__, record) for record in (Stamped, Passport, Lineage))  # faster than _make
 
 
 class EpochInWork:
-    """Separates the epochs if workers keep no order: all workers finish an epoch before any worker begins the next epoch."""
+    """Separates the epochs if the workers do not keep the order: all workers finish an epoch before a worker begins the next epoch."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._changed = context, context.changed
         self._epoch = self._workers = 0
 
     def enter(self, epoch: int) -> None:
-        """Wait until all workers are done with other epochs. A worker calls this before it begins an item."""
+        """Wait until all workers are done with earlier epochs. A worker calls this method before it begins an item."""
         if epoch != self._epoch:
             self.wait()
         with self._changed:
@@ -63,7 +63,7 @@ class EpochInWork:
 
 
 class LeftOut:
-    """The errors of a stage.
+    """The errors that a stage has skipped.
 
     Args:
         stage: The stage.
@@ -72,7 +72,7 @@ class LeftOut:
         errors: Number of errors in this run.
         fatal: The error that exceeded ``max_errors``.
         last: The text of the last error.
-        earlier: Number of errors before this run was resumed. ``max_errors`` includes them.
+        earlier: Number of errors in the run that this run resumes. They count for ``max_errors``.
         behind: Number of errors after each marker, by marker. The key ``None`` stands for the time before the first marker.
     """
 
@@ -86,15 +86,15 @@ class LeftOut:
         self._warned = -WARN_EVERY
 
     def add(self, error: Exception, marker: Marker | None, where: Callable[[], str]) -> None:
-        """Count an error. Log a warning, unless the last warning is too recent.
+        """Count an error. Log a warning, but at most one in :data:`WARN_EVERY` seconds.
 
         Args:
             error: The error.
             marker: The last marker before the item that raised the error.
-            where: Returns the place of the worker, for the warning.
+            where: Returns a text for the warning: the place where the error was raised.
 
         Raises:
-            Exception: ``error`` itself, if it exceeds ``max_errors``.
+            Exception: ``error`` itself, if there are now more than ``max_errors`` errors.
         """
         with self._lock:
             self.errors += 1
@@ -116,7 +116,7 @@ class LeftOut:
 
 
 class _Here(threading.local):
-    """A worker's number and current item. It is thread-local, because other threads make items again when a run resumes."""
+    """The number and the current item of a worker. The object is thread-local, because other threads also make items again."""
 
     number = 0
     passport: Passport | None = None
@@ -140,7 +140,7 @@ class RunningStage:
         self.here = _Here()
         self.left_out = LeftOut(stage)
         self.last_marker: Marker | None = None  # the last marker that a map has received
-        self.before: list[RunningStage] = []  # the stages before this one
+        self.before: list[RunningStage] = []  # the stages before this stage
         self.demand: Context | None = None  # for a sink: the context of a source that starts when the sink asks for an item
         self.ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
@@ -148,7 +148,7 @@ class RunningStage:
         self.drops = stage.drops or self.traits.drops
         self.has_renumbered = False  # whether a map has changed the epoch or index of an item
         self.has_dropped = False  # whether a map that does not declare drops has returned DROP
-        self.is_counted = False  # whether len(pipeline) was called, which counts every item of a map that does not declare drops
+        self.is_counted = False  # whether len(pipeline) was called; it relies on maps that do not declare drops
         self.numbers_epochs = False  # whether the passports of the inputs give their epochs
         self.in_work = EpochInWork(self.context)
         self.number = 0
@@ -157,7 +157,7 @@ class RunningStage:
         self.remake: Callable[[Sequence[Passport]], list[Stamped]] = lambda passports: []  # makes the waiting items again
 
     def use_seed(self, seed: int) -> None:
-        """Derive all random numbers of the stage from the pipeline's seed. Called before the stage begins."""
+        """Derive all random numbers of the stage from the pipeline's seed. Call this method before the stage begins."""
         self.context.seed, self.context.key = seed, stage_key(seed, self.stage.name)
 
     def stats(self) -> StageStats:
@@ -167,7 +167,7 @@ class RunningStage:
         return StageStats.of(self.stage.name, self.meters, queued=queued, capacity=capacity, **about)
 
     def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
-        """Pass on the result of a map, or ``DROP``: in its slot if the order is kept."""
+        """Pass on the result of a map, or ``DROP``. If the order is kept, ``slot`` is the slot of the result."""
         more = None
         if result is not DROP:
             count, size, more = weight(result)
@@ -182,7 +182,7 @@ class RunningStage:
 
     def own_copy(self) -> Any:
         """Return a worker's copy of a map that is not thread-safe. The copy shares the map's counters."""
-        with self.copying:  # no worker calls the original map, because copying it may not be thread-safe
+        with self.copying:  # one copy at a time, and no calls of the original map, because copying might not be thread-safe
             copied = self.stage.copied()
         for part, original in zip(layers(copied), self.layers, strict=False):
             self.context.copied(part, original)
@@ -190,7 +190,7 @@ class RunningStage:
 
     @property
     def limit(self) -> Limit | None:
-        """The time limit of each call of the map; ``None`` if there is none, or the map itself applies it."""
+        """The time limit of each call of the map; ``None`` without a timeout, or if the map applies the timeout itself."""
         return None if self.traits.applies_timeout else self.context.limit
 
     def own_map(self, context: Context) -> Any:
@@ -202,7 +202,7 @@ class RunningStage:
         return partial(op, context=context) if self._takes_context else op
 
     def apply(self, item: Any, passport: Passport, op: Any) -> Any:
-        """Return the map's result for an item, with its passport, or ``DROP``."""
+        """Return the map's result for an item with the passport of the result, or ``DROP``."""
         try:
             result = op(item, self.generator(passport)) if self._takes_rng else op(item)
             return returned(self, result, passport)
@@ -215,7 +215,7 @@ class RunningStage:
         return generator(self.context.key, passport.epoch, passport.index, passport.rows)
 
     def watch(self) -> None:
-        """Check on the map's first items whether the map writes into items that the stages before it still hold."""
+        """Check, for its first items, whether the map writes into items that earlier stages hold."""
         watch = InputWatch([(part, running.stage.name) for running in self.before for part in running.layers])
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:
@@ -228,7 +228,7 @@ class RunningStage:
         setattr(self, "apply", apply)  # noqa: B010  # mypy forbids the assignment; the method is back after a few items
 
     def has_ended(self) -> bool:
-        """Record that a worker has ended, and return whether it was the last."""
+        """Record that a worker has ended, and return whether all workers have ended."""
         with self._tally:
             self._working -= 1
             return self._working == 0
@@ -262,7 +262,7 @@ class RunningStage:
         """Record that the map has dropped an item.
 
         Raises:
-            PipelineError: the map does not declare drops, and the number of its items matters.
+            PipelineError: the map does not declare drops, and ``len(pipeline)`` or several ranks depend on the number of its items.
         """
         if self.drops:
             return
@@ -276,10 +276,10 @@ class RunningStage:
             )
 
     def note_renumbered(self) -> None:
-        """Record that the map changed the epoch or index of an item.
+        """Record that the map has changed the epoch or index of an item.
 
         Raises:
-            PipelineError: several ranks depend on them.
+            PipelineError: several ranks divide the samples by epoch and index.
         """
         if self.traits.one_to_one is not None:
             return
@@ -298,7 +298,7 @@ class RunningStage:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
 
     def report_error(self, error: Exception) -> None:
-        """Count and log an error if the stage skips errors; else raise it."""
+        """Count and log an error if the stage skips errors; else raise the error."""
         if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # these errors do not belong to a single item
             raise error
         if error is self.left_out.fatal:  # the component is already raising this error
@@ -307,7 +307,7 @@ class RunningStage:
         self.left_out.add(error, self.here.marker, self.where)
 
     def located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
-        """Return the error with a note about its place. A StopIteration or EndOfStream becomes a RuntimeError."""
+        """Return the error with a note about its place. Errors that look like the end of a stream become a RuntimeError."""
         if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
             cause, error = error, RuntimeError(f"{self.stage.name} raised {what}; to end a stream, return")
@@ -338,11 +338,11 @@ class RunningStage:
 
 
 def returned(running: RunningStage, result: Any, passport: Passport) -> Any:
-    """Return the result of a map with its passport: several items as ``Together``, and ``DROP`` unchanged.
+    """Return the result of a map with its passport. ``Several`` becomes a ``Together``, and ``DROP`` stays ``DROP``.
 
     Raises:
         TypeError: the result is ``None``.
-        PipelineError: the result is ``DROP`` or has no items, but the map does not declare ``drops``, and the number of its items matters.
+        PipelineError: the result is ``DROP`` or has no items, and :meth:`RunningStage.note_drop` raises an error.
     """
     if result is None:
         raise TypeError(f"{running.stage.name} returned None; return the item, or return DROP to leave it out")
@@ -366,7 +366,7 @@ def returned(running: RunningStage, result: Any, passport: Passport) -> Any:
 
 
 def weight(result: Any) -> tuple[int, int, int]:
-    """Return the number of items of a result, their bytes, and how many extra items of this size may wait."""
+    """Return the number of items of a result, their bytes, and how many extra items of this size are allowed to wait."""
     if type(result) is not Together:
         return 1, *weighed(result.item)
     sizes, more = zip(*[weighed(item) for item, _ in result], strict=True)
@@ -380,7 +380,7 @@ def completed(given: Stamped, origin: Origin, times: tuple[float, ...], position
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:
-    """Return the number of threads of a stage. It is 1, except for maps."""
+    """Return the number of threads of a stage. Only maps can have several threads."""
     if shape != "map":
         return 1
     return stage.num_workers or (available_cores() if stage.traits.parallel else 1)

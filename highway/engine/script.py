@@ -1,13 +1,14 @@
-"""Run a pipeline at the end of a script: if a pipeline ends in a sink, the script need not call ``run()``.
+"""Run a pipeline at the end of a script. If a pipeline ends in a sink, the script does not have to call ``run()``.
 
 ::
 
     p = Pipeline([ImageFileReader(data_dir, 16, (240, 320)), ZMQSink("tcp://source:5555")])   # the last line
 
-Nothing starts when a pipeline is constructed, so such a script would end without doing anything. Therefore a pipeline runs at the end of
-the script, before the interpreter exits, if it ends in a sink, was constructed by the ``__main__`` script itself, and was neither run nor
-stopped. It runs until its source ends (exit code 0), a stage raises (1, with the error's message) or it is interrupted (130). It does not
-run if the script ends with an exception (including ``SystemExit``), in an interactive interpreter, or with ``start=False``.
+The construction of a pipeline starts nothing, so such a script would end without doing anything. Therefore, a pipeline runs at the end of
+the script, before the interpreter exits, if three conditions hold: it ends in a sink, the ``__main__`` script itself has constructed it,
+and the script has neither run nor stopped it. The pipeline runs until its source ends (exit code 0), a stage raises an error (exit code 1,
+with the error's message), or Ctrl-C interrupts it (exit code 130). It does not run if the script ends with an exception (including
+``SystemExit``), in an interactive interpreter, or with ``start=False``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger("highway")
 
 
 class _Run(Protocol):
-    """The run of a pipeline, as a script's end uses it."""
+    """The methods of the run of a pipeline that this module uses."""
 
     def spawn(self) -> None: ...
     def start(self) -> None: ...
@@ -38,7 +39,7 @@ class _Run(Protocol):
     def wait(self, is_interrupted: Callable[[], bool]) -> None: ...
 
 
-_waiting: dict[_Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must stay alive, and the script's frame
+_waiting: dict[_Run, tuple[object, FrameType]] = {}  # by run: its pipeline (which must stay alive), and the frame of the script
 _registered = False
 
 
@@ -51,7 +52,7 @@ def is_built_by_script(frame: FrameType) -> bool:
 def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
     """Run the pipeline when the main thread ends, unless :func:`forget` is called or the script of ``frame`` ends with an exception.
 
-    Python 3.12 and later cannot start threads at that time. This function therefore starts the threads now, and the threads wait.
+    At that time, Python 3.12 and later cannot start threads. This function therefore starts the threads now, and the threads wait.
     """
     global _registered
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
@@ -61,12 +62,12 @@ def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
         _waiting[run] = (pipeline, frame)
     if not _registered:
         _registered = True
-        # concurrent.futures uses this hook too: it is called when the main thread ends, before other threads are joined.
+        # Python calls this hook when the main thread ends, before it joins all other threads. concurrent.futures uses the hook, too.
         threading._register_atexit(_run_all)  # type: ignore[attr-defined]
 
 
 def not_begun() -> str:
-    """Return a hint for a caller that waits for an item while pipelines wait for the script's end; empty if no pipeline waits."""
+    """Return a hint for a caller that waits for an item while pipelines wait for the script's end; empty if no pipeline waits for it."""
     pipelines = ", ".join(str(pipeline) for pipeline, _ in _waiting.values())
     if not pipelines:
         return ""
@@ -74,7 +75,7 @@ def not_begun() -> str:
 
 
 def forget(run: _Run) -> None:
-    """Do not run the pipeline at the end, because it was started or stopped."""
+    """Do not run the pipeline at the end of the script, because it was started or stopped."""
     _waiting.pop(run, None)
 
 
@@ -96,7 +97,7 @@ def _run(is_interrupted: Callable[[], bool]) -> None:
     try:
         for run in runs:
             if not is_interrupted():
-                run.start()  # which also forgets it
+                run.start()  # this also calls forget()
         for run in runs:
             run.wait(is_interrupted)
     except KeyboardInterrupt:
@@ -113,7 +114,7 @@ def _has_returned(frame: FrameType) -> bool:
 
 
 def _exit(code: int, runs: list[_Run]) -> NoReturn:
-    """Exit with an exit code. Only ``os._exit`` can set the code here, so first do the other work of an exit."""
+    """Exit with an exit code. At this time, only ``os._exit`` can set the code. Therefore, first do what a normal exit does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:
         run.stop()

@@ -1,4 +1,4 @@
-"""Iterate over a source of any kind, track its position, and make single items again."""
+"""Iterate over a source of any kind, track the position in the source, and make single items again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ class OpenSource:
     """The iterator of a source: an iterable, a function that returns an iterable, or a function that is called until ``EndOfStream``.
 
     Args:
-        op: The source. ``traits`` are its declarations.
-        context: The context of the stage. It receives the state of the source (:class:`highway.engine.component.RunState`). For a sequence
-            or a pipeline, this object is the state. If the source takes a context, it gets this context.
+        op: The source.
+        traits: The declarations of the source.
+        context: The context of the stage. The constructor records the state of the source in it
+            (:class:`highway.engine.component.RunState`). For a sequence or a pipeline, this object is the state. A source with a parameter
+            ``context`` gets the context.
         state: The saved state of the source; ``None`` for a new run.
 
     Attributes:
@@ -37,7 +39,7 @@ class OpenSource:
         self._stamped = traits.stamped
         is_own = self._stamped is not None or isinstance(op, Sequence)
         context.begin(op, self if is_own else traits.new_state(), state)
-        if self._stamped is not None:  # it is a pipeline
+        if self._stamped is not None:  # the source is a pipeline
             try:
                 self._items = self._stamped()
             except EndOfStream:
@@ -79,12 +81,12 @@ def has_state(op: Any, traits: Traits) -> bool:
 
 
 def remake_of(op: Any, traits: Traits) -> Callable[..., Any] | None:
-    """Return the function that makes items of a source or stream again (``remake`` of :class:`Traits`), or ``None``."""
+    """Return the function that makes items of a source or stream again: the trait ``remake``, or indexing a sequence; or ``None``."""
     return (lambda epoch, index, part: op[index]) if isinstance(op, (Sequence, np.ndarray)) else traits.remake
 
 
 def ranks_of(op: Any, traits: Traits) -> Ranks:
-    """Return the ranks that the items of a source depend on, in the form of ``ranks`` of :class:`Traits`.
+    """Return the ranks that the items of a source depend on, in the form of the trait ``ranks``.
 
     A source that does not declare its ranks is assumed to depend on the rank of this process.
 
@@ -97,7 +99,7 @@ def ranks_of(op: Any, traits: Traits) -> Ranks:
 
 
 def iterator_of(op: Any, context: Context) -> Iterator[Any]:
-    """Iterate over a source that is not a pipeline, and pass it the context if it takes one."""
+    """Return the iterator of a source that is not a pipeline. If the source has a parameter ``context``, it gets the context."""
     if hasattr(op, "__iter__"):
         return iter(op.__iter__(context=context)) if takes_context(op.__iter__) else iter(op)
     op = partial(op, context=context) if takes_context(op) else op
@@ -119,9 +121,9 @@ _LOOK = 0.1  # seconds between two checks whether the source was stopped
 
 
 class Fed:
-    """A source that yields the values passed to :meth:`put`, until :meth:`close`.
+    """A source that yields the values passed to :meth:`put`, until :meth:`close` is called.
 
-    In an isolated pipeline, the source sends the values to the other process.
+    In an isolated pipeline, the source sends the values to the process that runs the stages.
 
     A pipeline with this source does not support states, because only the caller of :meth:`put` knows the next values.
     """
@@ -131,18 +133,18 @@ class Fed:
         self._forward: Callable[[Any], None] = self._values.put
 
     def put(self, value: Any) -> None:
-        """Add a value. Returns at once, and may be called before the pipeline begins."""
+        """Add a value, without waiting. This method can be called before the pipeline begins."""
         self._forward(value)
 
     def forward(self, send: Callable[[Any], None]) -> None:
-        """Send all values elsewhere, including values that wait already."""
+        """Pass all values to ``send``, also the values that were added before."""
         self._forward = send
         while not self._values.empty():
             if (value := self._values.get()) is not _END:
                 send(value)
 
     def close(self) -> None:
-        """Make the source end after the values that were added so far."""
+        """Make the source end after the last value that was added."""
         self._values.put(_END)
 
     def values(self) -> Iterator[Any]:

@@ -34,19 +34,18 @@ class Drop(enum.Enum):
 
 
 DROP: Final = Drop.DROP
-"""A map returns this to drop its item."""
+"""A map returns ``DROP`` to drop its item."""
 
 
 class Items(Protocol):
     """The iterator that a stream or sink receives: bare items.
 
     ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors that the
-    preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch for a stream that restarts with each epoch,
-    else 0.
+    preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch of a stream with ``per_epoch``, else 0.
 
     ``waiting`` is a list of the inputs that wait in the stream. The stream appends each input as ``Stamped(item, items.passport)``, and
-    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream can also keep its inputs
-    in another form. Such a stream reads the list when it begins, and then sets ``items.waiting`` to a function that returns its inputs.
+    removes the input when it no longer needs it. When a run resumes, the list holds these inputs again. If a stream keeps its inputs in
+    another form than this list, it reads the list when it begins, and then sets ``items.waiting`` to a function that returns its inputs.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):
@@ -74,37 +73,37 @@ OnError = Literal["raise", "skip"]
 @checked
 @dataclass(frozen=True)
 class Stage:
-    """A component with settings for running it.
+    """A component, and the settings with which it runs.
 
     Args:
         op: The component: an iterable, a callable, or an object with ``stream``, ``consume`` or ``stages``.
-        num_workers: Worker threads of a map. ``None``: one thread, or one per available core if the component declares ``parallel``, as
-            highway's own maps do.
+        num_workers: Number of worker threads of a map. ``None``: one thread, or one thread per available core if the component declares
+            ``parallel``, as highway's own maps do.
         ordered: Whether a map with several workers keeps the order of its items.
-        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2 items, plus 32 if an item has up to 4 kB, or
-            plus 6 if it has up to 256 kB. Many small items need a larger buffer, because a thread switch can cost as much as the work on an
-            item.
+        buffer_size: Maximum number of finished items that wait for the next stage, at least 1. ``None``: 2 items, plus 32 if an item has up
+            to 4 kB, or plus 6 if it has up to 256 kB. Small items need a larger buffer, because a thread switch can cost as much as the
+            work on an item.
         on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning (at most one
             per stage in 5 s). ConfigError and PipelineError always end the run, because they do not belong to a single item. An error
-            raised by a source, stream or sink always ends the run, because the iterator cannot continue. If such a component can continue
-            after an error, it calls :meth:`highway.engine.context.Context.report_error` instead.
-        max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. A further error ends the run. ``None``:
+            raised by a source, stream or sink always ends the run, because the iterator cannot continue. A source, stream or sink that can
+            continue must not raise the error, but pass it to :meth:`highway.engine.context.Context.report_error`.
+        max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. One more error ends the run. ``None``:
             no limit.
-        per_worker: Whether each worker calls its own copy of the map. For maps that are not thread-safe, such as a tokenizer. Each worker
-            makes its copy by ``copy.deepcopy`` when it begins. All copies start in the same state, so a map with its own generator must
-            seed it from ``rng``.
-        name: Name in statistics and messages. Random numbers depend on it. If empty, the name of the class or function.
-        drops: Whether a map may return ``DROP``. Without this, a map that returns ``DROP`` ends the run with an error if there are several
-            ranks, or if ``len(pipeline)`` was called, also by ``list(pipeline)``: both depend on the number of items.
+        per_worker: Whether each worker calls its own copy of the map. Use it for maps that are not thread-safe, such as a tokenizer. Each
+            worker makes its copy with ``copy.deepcopy`` when it begins. All copies start in the same state. A map that has its own
+            generator must therefore seed this generator from ``rng``.
+        name: Name in statistics and messages. Random numbers depend on the name. If empty, the name of the class or function.
+        drops: Whether a map is allowed to return ``DROP``. If it is not, ``DROP`` ends the run with an error in two cases, because they
+            depend on the number of items: there are several ranks, or ``len(pipeline)`` was called (``list(pipeline)`` calls it).
         timeout: Maximum seconds, above 0, for a map to process an item, or for a reader to read a sample. ``None``: no limit.
-        attempts: With ``timeout``, the number of attempts, at least 1. If an attempt takes too long and another one is left, a warning
-            names the item and the line of code that hangs, and another thread tries the item again with the same random numbers. If the
-            last attempt takes too long, the stage has a ``TimeoutError``, and ``on_error`` applies.
+        attempts: With ``timeout``, the number of attempts, at least 1. If an attempt takes too long and it is not the last, a warning names
+            the item and the line of code that hangs, and a new thread tries the item again with the same random numbers. If the last
+            attempt takes too long, the result is a ``TimeoutError``, and ``on_error`` applies.
 
-    A thread that hangs cannot be ended, so it is abandoned: its result is never used, and the counter ``abandoned_threads`` counts it. An
-    abandoned thread may still use the map while another thread tries the item again. With a timeout, the map must therefore be thread-safe,
-    or have ``per_worker``. :class:`~highway.modules.processes.Processes` ends its process instead. If ``attempts`` is above 1, each attempt
-    gets its own copy of the item, because a map may write into its input.
+    Python cannot end a thread that hangs. highway abandons such a thread: it never uses the thread's result, and the counter
+    ``abandoned_threads`` counts the thread. The abandoned thread can use the map while a new thread tries the item again. With a timeout,
+    the map must therefore be thread-safe, or have ``per_worker``. :class:`~highway.modules.processes.Processes` ends its process and
+    abandons no thread. If ``attempts`` is above 1, each attempt gets its own copy of the item, because a map might write into its input.
 
     A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops``, ``timeout``, ``attempts``, ``on_error``
     and ``max_errors`` to the maps of the composite. The source of the composite gets only ``on_error`` and ``max_errors``.
@@ -153,11 +152,11 @@ class Stage:
 
     @property
     def layers(self) -> list[Any]:
-        """The component, then each component that it is part of or wraps. The last one is the component that the user wrote."""
+        """The component, then each component that it wraps or is part of. The last entry is the component that the user wrote."""
         return [self.op, *layers(self.traits.stands_for)]
 
     def changed(self, **settings: Any) -> Stage:
-        """Return a stage of the same component with other settings, or this stage if the settings are equal."""
+        """Return a stage of the same component with these settings, or this stage if it has these settings already."""
         if all(getattr(self, name) == value for name, value in settings.items()):
             return self
         stage = replace(self, **settings)
@@ -171,11 +170,11 @@ class Stage:
         """Return a copy of the component.
 
         Raises:
-            PipelineError: it cannot be copied.
+            PipelineError: the component cannot be copied.
         """
         try:
             return copy.deepcopy(self.op)
-        except Exception as error:  # __deepcopy__ and __reduce__ may raise any error
+        except Exception as error:  # __deepcopy__ and __reduce__ can raise any error
             raise PipelineError(
                 f"{self.label} cannot be copied for each of its workers (per_worker=True): {type(error).__name__}: {error}; give it a "
                 "method __deepcopy__(self, memo) that returns a new one, or have it make what cannot be copied when it is first called"
@@ -183,7 +182,7 @@ class Stage:
 
 
 def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
-    """Return a list of stages with their shapes. Composites are replaced by their parts, bare components are wrapped, and names are unique.
+    """Return the stages with their shapes. Parts replace composites, each bare component becomes a ``Stage``, and names become unique.
 
     Raises:
         PipelineError: the list is empty, a source is not first, a sink is not last, or an entry is not a stage.
@@ -248,7 +247,7 @@ def _as_stage(given: Any) -> Stage:
 
 
 def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
-    """Return a part of a composite with the settings that it inherits from the stage around it."""
+    """Return a part of a composite, with the settings that it inherits from the stage around the composite."""
     changes: dict[str, Any] = {}
     if is_source or shape_of(part.op) == "map":
         if outer.on_error != "raise":
@@ -268,9 +267,9 @@ _SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float
 
 
 def _holds_functions_only(op: Any) -> bool:
-    """Return whether a component is a function or class, or an object that holds functions or classes and else only texts and numbers.
+    """Return whether a component is a function or class, or an object that holds functions or classes, and otherwise only simple values.
 
-    A copy of such a component uses the same functions, and so the same objects outside them, as the original.
+    A copy of such a component uses the same functions as the original. Therefore, it also uses the same objects outside these functions.
     """
     held = (op,) if isinstance(op, _SHARED) else tuple(getattr(op, "__dict__", {}).values())
     return any(map(callable, held)) and all(isinstance(value, _SHARED) for value in held)

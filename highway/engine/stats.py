@@ -17,8 +17,8 @@ STARVED: Final = 1
 BLOCKED: Final = 2
 IDLE: Final = 3
 
-FREE = 0.5  # cores that must be free, at least, for more workers to help
-SHORTEST = 0.1  # seconds that a pipeline must have run before it is judged
+FREE = 0.5  # more workers help only if at least this number of cores is free
+SHORTEST = 0.1  # minimum seconds that a pipeline must have run to find its bottleneck
 TOO_SHORT = f"It has run for less than {SHORTEST:g} s, which is too short to find the bottleneck."
 
 _LOST_WORKERS = ("abandoned_threads", "ended_processes")  # counters of a stage with a timeout
@@ -27,7 +27,7 @@ _LESS = tuple(map(_HEADINGS.index, ("max MB", "queued", "workers", "MB/s")))  # 
 
 
 class Meter:
-    """Counts of one worker. Only one thread at a time writes them, so they need no lock; any thread can read them."""
+    """The counts of one worker. Only one thread at a time writes them, so they need no lock. Any thread can read them."""
 
     __slots__ = ("bytes", "errors", "items", "seconds", "since", "state")
 
@@ -47,7 +47,7 @@ class Meter:
         self.since = now
 
     def starve(self, wait: Callable[..., T], *arguments: Any) -> T:
-        """Call ``wait``, which waits for input, and return its result. Meanwhile the state is ``STARVED``."""
+        """Call ``wait``, which waits for input, and return its result. During the call, the state is ``STARVED``."""
         self.enter(STARVED)
         try:
             return wait(*arguments)
@@ -64,12 +64,12 @@ class Meter:
 class HandOver:
     """The point where a pipeline passes items to its caller.
 
-    The source of another pipeline may take the items, as with ``to_device`` on its own thread. The training loop then waits at the
-    hand-over of that pipeline.
+    The caller can be the source of another pipeline, as in ``to_device`` on its own thread. The training loop then waits at the hand-over
+    of that other pipeline.
 
     Attributes:
-        look: An observer's function. It is called with each item, on the thread that takes the item.
-        ends_together: Whether the loops of all ranks end at the same item, although the ranks may have different numbers of items.
+        look: A function of an observer. It is called with each item, on the thread that takes the item.
+        ends_together: Whether the loops of all ranks end after the same number of items, even if the ranks have different numbers of items.
     """
 
     def __init__(self) -> None:
@@ -77,21 +77,21 @@ class HandOver:
         self.ends_together = False
         self._meter = Meter()  # starved while a caller waits
         self._outer: HandOver | None = None
-        self._earlier = 0.0  # seconds waited at the hand-overs of earlier loops
+        self._earlier = 0.0  # seconds that earlier loops waited at their hand-overs
 
     @property
     def waited(self) -> float:
-        """Seconds waited at the last hand-over, including the current wait."""
+        """Seconds that callers have waited at the outermost hand-over, including the current wait."""
         return self._earlier + (self._meter.read()[1] if self._outer is None else self._outer.waited)
 
     def take(self, take: Callable[[float | None, Meter, bool], T], timeout: float | None, outer: HandOver | None, is_in_stage: bool) -> T:
-        """Call ``take``, and count the time that it waits.
+        """Call ``take``, and count the time for which it waits.
 
         Args:
-            take: Waits for the item.
-            timeout: The limit.
-            outer: The hand-over of the pipeline whose source takes the item, if any.
-            is_in_stage: Whether a stage takes it.
+            take: A function that waits for an item and returns it.
+            timeout: Maximum seconds to wait; ``None``: no limit.
+            outer: The hand-over of the pipeline whose source takes the item; ``None`` if no source takes it.
+            is_in_stage: Whether a stage takes the item.
         """
         if outer is not self._outer and outer is not None:
             self._earlier = self.waited if self._outer is not None else self._earlier
@@ -110,12 +110,12 @@ class Rate(NamedTuple):
 
     @classmethod
     def of(cls, items: float, nbytes: float, seconds: float) -> Rate:
-        """Return the rate of items, and of their bytes, over an interval."""
+        """Return the rate of items and of their bytes over a time of ``seconds``."""
         seconds = max(seconds, 1e-9)
         return cls(items / seconds, nbytes / seconds / 1e6)
 
     def plus(self, other: Rate) -> Rate:
-        """Return the sum."""
+        """Return the sum of both rates."""
         return Rate(self.items + other.items, self.megabytes + other.megabytes)
 
 
@@ -125,18 +125,18 @@ class StageStats:
 
     Args:
         name: The stage's name.
-        num_workers: Number of its worker threads.
-        items: Number of items that it has passed on; for a sink, the number that it has taken.
+        num_workers: Number of worker threads.
+        items: Number of items that the stage has passed on; for a sink, the number of items that it has taken.
         bytes: Bytes of the arrays in these items.
-        errors: Errors skipped by ``on_error="skip"``.
-        busy: Seconds its workers worked, summed over workers.
-        starved: Seconds they waited for input.
-        blocked: Seconds they waited for room in the next stage's queue.
-        queued: Items in its output queue, finished or in work.
+        errors: Number of errors that ``on_error="skip"`` has skipped.
+        busy: Seconds in which the workers worked, summed over all workers.
+        starved: Seconds in which the workers waited for input.
+        blocked: Seconds in which the workers waited for room in the queue to the next stage.
+        queued: Number of items in the stage's output queue, finished or in work.
         capacity: Maximum of ``queued``.
         shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
         counters: The component's own counters, such as the gaps of a link.
-        parameter: The parameter that sets its number of workers.
+        parameter: The name of the parameter that sets the number of workers.
         error: The text of the last skipped error.
 
     >>> pipeline = Pipeline([range(3), str])
@@ -163,19 +163,19 @@ class StageStats:
 
     @classmethod
     def of(cls, name: str, meters: list[Meter], **rest: Any) -> StageStats:
-        """Add up the meters of a stage's workers."""
+        """Return the statistics of a stage from the meters of its workers."""
         busy, starved, blocked = map(sum, zip(*(meter.read() for meter in meters), strict=True))
         counts = {key: sum(getattr(meter, key) for meter in meters) for key in ("items", "bytes", "errors")}
         return cls(name, len(meters), **counts, busy=busy, starved=starved, blocked=blocked, **rest)
 
     @property
     def memory(self) -> float:
-        """Maximum bytes in its output queue, estimated from the mean size of its items, plus the budget of a link's connection."""
+        """Maximum bytes in the output queue, estimated from the mean size of the items. For a link, plus the budget of its connection."""
         queue = self.capacity * self.bytes / self.items if self.items else 0.0
         return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
 
     def share(self, seconds: float) -> float:
-        """Return ``seconds`` as a fraction, 0 to 1, of the time of all its workers."""
+        """Return ``seconds`` as a fraction, 0 to 1, of the time of all workers of the stage."""
         return seconds / max(self.busy + self.starved + self.blocked, 1e-9)
 
 
@@ -184,13 +184,13 @@ class PipelineStats:
     """Statistics of all stages of a pipeline since it started. ``str()`` and notebooks show them as a table.
 
     Args:
-        stages: The stages, in order.
-        seconds: Seconds since it started.
-        cpu: Seconds of CPU time of its process since then, including the processes that it started.
-        cores: Cores available to its process; 0 if unknown.
-        load: Cores used by all processes of the machine, averaged over the last minute.
-        waited: Seconds that the caller has waited for items; with ``to_device(pipeline)``, in the loop over ``to_device``.
-        resident: Bytes of memory of its process now; 0 if unknown.
+        stages: The statistics of the stages, in order.
+        seconds: Seconds since the start of the pipeline.
+        cpu: Seconds of CPU time since the start, of the pipeline's process and of the processes that it has started.
+        cores: Number of cores available to the process; 0 if unknown.
+        load: Number of cores that all processes of the machine used, averaged over the last minute.
+        waited: Seconds that the caller has waited for items. With ``to_device(pipeline)``, the caller is the loop over ``to_device``.
+        resident: Bytes of memory that the process uses now; 0 if unknown.
 
     >>> pipeline = Pipeline([range(3), str])
     >>> items = list(pipeline)
@@ -209,7 +209,7 @@ class PipelineStats:
 
     @property
     def items(self) -> int:
-        """Items that have left the last stage."""
+        """Number of items that have left the last stage."""
         return self.stages[-1].items
 
     @property
@@ -219,19 +219,19 @@ class PipelineStats:
 
     @property
     def memory(self) -> float:
-        """Maximum bytes in its queues and links, without the items that stages hold themselves."""
+        """Maximum bytes in all queues and links, without the items that stages hold."""
         return sum(stage.memory for stage in self.stages)
 
     @property
     def cores_used(self) -> float:
-        """Average number of cores used by its process."""
+        """Average number of cores that the process has used."""
         return self.cpu / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def bottleneck(self) -> str:
-        """One sentence that names what limits the rate.
+        """One sentence that names the bottleneck, which limits the rate.
 
-        The limit is the stage whose workers are busiest. Stages after it wait for input, and stages before it wait for room.
+        The bottleneck is the stage whose workers are busiest. The stages after it wait for input, and the stages before it wait for room.
         """
         last = self.stages[-1]
         waited = last.share(last.blocked)
@@ -258,12 +258,12 @@ class PipelineStats:
 
     @property
     def progress(self) -> list[str]:
-        """One line for each stage that reports the progress of its first epoch, such as a cache."""
+        """One line for each stage, such as a cache, that reports the progress of its first epoch."""
         return [f"{stage.name}: {stage.counters['first_epoch']}." for stage in self.stages if "first_epoch" in stage.counters]
 
     @property
     def lost_workers(self) -> list[str]:
-        """One line for each stage whose ``timeout`` has cost it threads or processes."""
+        """One line for each stage that has lost threads or processes because of its ``timeout``."""
         return [
             f"{stage.name}: {count} {name.replace('_', ' ')}, in calls that took longer than timeout= of the stage."
             for stage in self.stages
@@ -272,7 +272,7 @@ class PipelineStats:
         ]
 
     def table(self) -> str:
-        """Return the stages as a table that fits the terminal, or 80 columns, if possible."""
+        """Return the stages as a table. If possible, the table fits the terminal, or 80 columns without a terminal."""
         return fit(self._rows(), terminal_width(), _LESS).text()
 
     def _repr_html_(self) -> str:
@@ -303,7 +303,7 @@ class PipelineStats:
 
 
 def one_thread(shape: Shape) -> str:
-    """Return advice for a slow source, stream or sink, which has only one thread."""
+    """Return advice for a slow source, stream or sink. These shapes have only one thread."""
     batches = " or, if it does little for each item, have it yield batches" if shape == "source" else ""
     return f"a {shape} has one thread: move work from it into a map{batches}"
 
@@ -312,11 +312,11 @@ BEYOND_CORES = (
     "run it in Processes if it is Python code, of which one thread runs at a time; more workers than cores help only if it waits for files "
     "or a network"
 )
-"""Advice for a slow map with a worker for each core, from ``stats()`` and from ``highway bench``."""
+"""Advice for a slow map that has a worker for each core. ``stats()`` and ``highway bench`` print it."""
 
 
 def more_workers(stage: StageStats, cores: int, whom: str = "it", sign: str = "=") -> str:
-    """Return how a slow map may use more cores. ``cores`` is the number available to its process, 0 if unknown."""
+    """Return advice on how a slow map can use more cores. ``cores`` is the number of cores available to its process; 0 if unknown."""
     more = f"give {whom} more workers ({stage.parameter}{sign}{stage.num_workers + 1})"
     if not cores or stage.num_workers < cores or stage.parameter != "num_workers":
         return more
@@ -324,13 +324,13 @@ def more_workers(stage: StageStats, cores: int, whom: str = "it", sign: str = "=
 
 
 def more_cores(ways: Sequence[str], cores: int, used: float, where: str = "") -> str:
-    """Return advice for a slow stage: one of the ``ways`` to let it use more cores, if any are free.
+    """Return advice for a slow stage: if cores are free, ``ways`` to use more cores.
 
     Args:
-        ways: Sentences that describe the ways.
+        ways: Texts that describe the ways.
         cores: Number of cores; 0 if unknown.
         used: Number of cores in use.
-        where: The machine, such as ``" of gpu1"``; by default this machine.
+        where: The machine in the text, such as ``" of gpu1"``; empty for this machine.
     """
     if not cores:
         return f"{', or '.join(ways)}, while there are cores"

@@ -33,24 +33,24 @@ from highway.process.cores import available_cores, cpu_seconds, machine_load, re
 log = logging.getLogger("highway")
 
 STOPPED = "the pipeline was stopped; build a new one"
-WAITING = 2  # finished items that may wait for the next stage; more if they are small
+WAITING = 2  # maximum number of finished items that wait for the next stage; more if the items are small
 STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it logs a warning
 STALLED_AFTER = 60.0  # seconds between two warnings while a caller waits for an item
-EXPLAIN_AFTER = 5.0  # seconds to wait for an item before a warning names pipelines that have not begun
+EXPLAIN_AFTER = 5.0  # if a caller waits for an item for this many seconds, a warning names pipelines that have not begun
 INTERRUPT_POLL = 0.1  # seconds between two checks for a missed Ctrl-C, or for the end of an outer pipeline
 
 
 class Run:
     """The threads and queues of a pipeline.
 
-    The threads refer to the ``Run`` only, so that the ``Pipeline`` can be garbage-collected while they run.
+    The threads refer to the ``Run``, but not to the ``Pipeline``, so that the ``Pipeline`` can be garbage-collected while they run.
     """
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, stalled_after: float = STALLED_AFTER) -> None:
         self._stalled_after = stalled_after
         self.stages: list[RunningStage] = []
-        self.output = Channel(1)  # input of the source: never used
-        self.numbers_epochs = False  # whether passports give the epoch of each item
+        self.output = Channel(1)  # in the loop, the output of the last stage; this first channel is never used
+        self.numbers_epochs = False  # whether passports hold the epoch of each item
         for stage, shape in stages:
             count = worker_count(stage, shape)
             outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else MOST_MORE)
@@ -76,7 +76,7 @@ class Run:
         self.error: BaseException | None = None
         self._trace: TracebackType | None = None
         self._lock = threading.Lock()
-        self._gate = threading.Lock()  # a bare lock, because Ctrl-C may leave the lock inside an Event held
+        self._gate = threading.Lock()  # a bare lock, because Ctrl-C can leave the lock inside an Event held
         self._gate.acquire()
         self._opened = self._has_given = False
         self._ended_first: RunningStage | None = None  # the first stage that ended
@@ -112,7 +112,7 @@ class Run:
         """Start the threads. They wait until :meth:`start` opens the gate.
 
         Raises:
-            RuntimeError: the system allows this process no more threads. Threads that were started have ended.
+            RuntimeError: the system allows this process no more threads. The threads that were started have ended.
         """
         try:
             with self._lock:
@@ -135,7 +135,7 @@ class Run:
             for number in range(len(running.meters)):
                 name = thread_name(running.stage.name, number)
                 thread = threading.Thread(target=self._thread, args=(running, number), name=name, daemon=True)
-                self._threads.append(thread)  # before it starts, because Ctrl-C may come meanwhile
+                self._threads.append(thread)  # before start(), because Ctrl-C can come during start()
                 thread.start()
 
     def start(self) -> None:
@@ -147,7 +147,7 @@ class Run:
         if self._opened:
             return
         script.forget(self)
-        if not in_stage():  # the outer pipeline compares all its stages
+        if not in_stage():  # in a stage, the outer pipeline records and compares all stages
             self.note_stages()
         self.spawn()
         self.use_seed()
@@ -167,7 +167,7 @@ class Run:
         work(running, number, self)
 
     def take(self, timeout: float | None, meter: Meter | None = None, is_in_stage: bool = False) -> Stamped:
-        """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. ``meter`` counts the time that this waits.
+        """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. ``meter`` counts the time of the wait.
 
         Raises:
             TimeoutError: no output came within ``timeout`` seconds.
@@ -187,21 +187,21 @@ class Run:
                 return self._get(self._stalled_after, meter)
             except TimeoutError:
                 waited = self._has_waited(waited, self._stalled_after)
-        while True:  # this pipeline is part of another pipeline, whose end must interrupt it
+        while True:  # this pipeline is part of an outer pipeline, whose end must interrupt the wait
             cancel.check_cancelled()
             with contextlib.suppress(TimeoutError), here().starved():
                 return self._get(INTERRUPT_POLL, meter)
             waited = self._has_waited(waited, INTERRUPT_POLL)
 
     def _has_waited(self, before: float, seconds: float) -> float:
-        """Return the seconds waited for an item. Log a warning every ``stalled_after`` seconds."""
+        """Return for how many seconds the caller has waited for an item. Log a warning every ``stalled_after`` seconds."""
         waited = before + seconds
         if waited // self._stalled_after > before // self._stalled_after:
             log.warning("%s has waited for an item for %.3g s; %s", self, waited, at_work(self.stages, self._threads))
         return waited
 
     def _first(self, timeout: float | None, others: str, meter: Meter | None) -> Stamped:
-        """Wait for the first item. If it is late, warn of pipelines that have not begun (``others``): they may be the cause."""
+        """Wait for the first item. If it is late, warn of pipelines that have not begun (``others``), because they can be the cause."""
         try:
             item = self._get(EXPLAIN_AFTER if timeout is None else timeout, meter)
         except TimeoutError:
@@ -243,7 +243,7 @@ class Run:
     def _cancel(self, upto: int | None = None) -> None:
         for running in self.stages[:upto]:
             running.context.cancel()
-        for running in self.stages[:upto]:  # last, because a thread that this wakes checks whether its stage was cancelled
+        for running in self.stages[:upto]:  # last, because the woken threads check whether their stages were cancelled
             running.outbox.cancel()
 
     @property
@@ -266,14 +266,14 @@ class Run:
                 while thread.is_alive():
                     if is_interrupted():
                         raise KeyboardInterrupt
-                    thread.join(INTERRUPT_POLL)  # Python may miss a Ctrl-C that comes just before it begins to wait
+                    thread.join(INTERRUPT_POLL)  # Python can miss a Ctrl-C that comes just before it begins to wait
         except BaseException:
             self.stop()
             raise
         self.raise_error()
 
     def skip(self, epoch: int) -> bool:
-        """Skip the rest of an epoch and the epochs before it. Return whether that is possible."""
+        """Skip the rest of an epoch and all earlier epochs. Return whether the source can skip epochs."""
         source = max((number for number, running in enumerate(self.stages) if running.traits.repeats), default=0)
         if not self.stages[source].traits.skips_epochs:
             return False
@@ -300,13 +300,13 @@ class Run:
             running.is_counted = True
 
     def epochs(self) -> int | None:
-        """Return the number of epochs of the pipeline, including empty ones; ``None`` if no stage declares it."""
+        """Return the number of epochs of the pipeline, including empty epochs; ``None`` if the number is unknown."""
         if any(running.shape == "stream" and not _keeps_epochs(running) for running in self.stages):
             return None
         return next((running.traits.epochs for running in reversed(self.stages) if running.traits.repeats or running.number == 0), None)
 
     def why_over(self, has_ended: bool) -> str:
-        """Return why there are no more items, and the way out. ``has_ended``: the stream has ended, and was not stopped."""
+        """Return why there are no more items, and the way out. ``has_ended``: whether the stream has ended and was not stopped."""
         return why_over(self.stages, self._ended_first) if has_ended else STOPPED
 
     @cached_property
@@ -321,7 +321,7 @@ class Run:
             self.snapshot  # noqa: B018
 
     def identities(self) -> dict[str, Any]:
-        """Return hashes of each stage and of its data, by the stage's name."""
+        """Return the hashes of each stage and of its data, by the stage's name."""
         return self.snapshot.identities()
 
     def drain(self) -> None:
@@ -338,7 +338,7 @@ class Run:
 
     def join(self) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT
-        others = [thread for thread in self._threads if thread.ident not in (None, threading.get_ident())]  # None if a thread did not start
+        others = [thread for thread in self._threads if thread.ident not in (None, threading.get_ident())]  # None: it was not started
         for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
         for thread in others:
@@ -348,7 +348,7 @@ class Run:
                 )
 
     def abandon(self) -> None:
-        """Stop after a garbage collection or at the exit of the interpreter. May run on any thread, even on a worker that holds a lock."""
+        """Stop after a garbage collection or at the exit of the interpreter. Any thread can run this, even a worker that holds a lock."""
         if os.getpid() != self._pid or not self._threads:
             return
         if threading.get_ident() in [thread.ident for thread in self._threads]:
@@ -370,7 +370,7 @@ def _keeps_epochs(running: RunningStage) -> bool:
 
 
 def why_unknown(running: RunningStage) -> str:
-    """Return why the number of items that leave a stage in an epoch does not follow from the number that enter it; empty if it does."""
+    """Return why the number of a stage's outputs in an epoch does not follow from the number of its inputs; empty if it does."""
     whys = {"declares to drop items (drops=True)": running.drops, "has dropped items": running.has_dropped}
     whys["skips items whose work fails (on_error='skip')"] = running.stage.on_error == "skip"
     if running.shape == "map" and running.traits.one_to_one is None:
@@ -382,7 +382,7 @@ def why_unknown(running: RunningStage) -> str:
 
 
 def _length(running: RunningStage, length: int) -> int:
-    """Return the number of items that leave a stage in an epoch, if ``length`` items enter it. Raise TypeError if it is not known."""
+    """Return the number of a stage's outputs in an epoch with ``length`` inputs. Raise TypeError if the number is unknown."""
     own, source = running.traits.length, running.shape == "source"
     if why := why_unknown(running):
         count = "count the items in a loop, or replace the map by one that marks items in place of dropping them"

@@ -1,9 +1,9 @@
-"""The time limit of a stage, ``Stage(timeout=...)``: an item that takes too long is tried again on another thread.
+"""The time limit of a stage, ``Stage(timeout=...)``. An item that takes too long is tried again on a new thread.
 
-Without a timeout, nothing here runs. With a timeout, each worker has a helper thread that makes its calls. The worker keeps the item, its
-place in the order and its passport, so order and states do not depend on the helper. If a call takes too long, the worker abandons the
-helper: it never uses what the helper returns later. Nothing else refers to the memory that the helper writes into, so that memory is
-neither passed on nor reused. The helper ends when its call returns.
+A stage without a timeout does not use this module. In a stage with a timeout, each worker has a helper thread that makes its calls. The
+worker keeps the item, its place in the order and its passport, so that order and states do not depend on the helper. If a call takes too
+long, the worker abandons the helper: it never uses what the helper returns later. No other object refers to the memory that the helper
+writes into. Therefore, this memory is neither passed on nor reused. The helper ends when its call returns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("highway")
 T = TypeVar("T")
 
 _POLL = 0.1  # seconds between two checks whether the stage was cancelled
-_MOST_FRAMES = 10  # of a stack in a message
+_MOST_FRAMES = 10  # maximum number of a stack's frames in a message
 
 
 class _LateError(Exception):
@@ -38,19 +38,19 @@ class _LateError(Exception):
 
 
 class _OfThread(threading.local):
-    """The values of a thread, which is a worker or a helper."""
+    """The values of a thread. The thread is a worker or a helper."""
 
-    helper: _Helper | None = None  # of a worker
-    ends_helper = False  # whether the helper ends with the worker
-    map: Callable[..., Any]  # of a helper: the map of the stage
+    helper: _Helper | None = None  # in a worker: its helper
+    ends_helper = False  # in a worker: whether the helper ends with the worker
+    map: Callable[..., Any]  # in a helper: the map of the stage
 
 
 class TimeLimit:
-    """The time limit of a stage. Its workers share it.
+    """The time limit of a stage. The workers of the stage share this object.
 
     Args:
         running: The stage.
-        seconds: The time that a call may take.
+        seconds: Maximum seconds of a call.
         attempts: Number of attempts. If the last attempt takes too long, an error is raised.
     """
 
@@ -59,23 +59,23 @@ class TimeLimit:
         self._own = _OfThread()
 
     def apply(self, item: Any, *rng: Any) -> Any:
-        """Return the result of the stage's map for an item, within the limit."""
+        """Return the result of the stage's map for an item. The limit applies to the call."""
         return self.call(self._apply, item, bool(rng))
 
     def call(
         self, function: Callable[..., T], *arguments: Any, what: Callable[[], str] = lambda: "the item", otherwise: str = ""
     ) -> T | None:
-        """Return the result of a function, which runs on a helper thread. If it takes too long, call it again on another thread.
+        """Call a function on a helper thread, and return its result. If the call takes too long, call the function on a new thread.
 
         Args:
             function: The function.
-            *arguments: Its arguments.
-            what: Returns the name of the work in messages.
-            otherwise: If given, a late function is not called again, and ``call`` returns ``None``. The warning contains this text: what
-                the caller does instead.
+            *arguments: The arguments of the function.
+            what: Returns the name of the work, for messages.
+            otherwise: A text that describes what the caller does if the call takes too long. If the text is given, there is only one
+                attempt: a warning contains the text, and this method returns ``None``. Empty: use all attempts.
 
         Raises:
-            TimeoutError: it took too long in each attempt.
+            TimeoutError: the function took too long in each attempt.
             Exception: the error that the function raised.
         """
         for attempt in itertools.count(1):
@@ -98,12 +98,12 @@ class TimeLimit:
 
         Args:
             what: Name of the work.
-            attempt: Number of the attempt, from 1; 0 if no attempt counts.
-            stack: A sentence with the stack.
-            then: What happens now, if it was not the last attempt.
+            attempt: Number of the attempt, from 1; 0 if attempts do not count.
+            stack: A sentence that describes the stack of the thread.
+            then: A text that describes what happens now, if this was not the last attempt.
 
         Raises:
-            TimeoutError: it was the last attempt.
+            TimeoutError: this was the last attempt.
         """
         took = f"{what} has taken longer than timeout={self.seconds:g} s"
         if attempt == self.attempts:
@@ -131,12 +131,12 @@ class TimeLimit:
         return own.helper
 
     def _begin(self) -> None:
-        """Prepare a helper's thread. There is no time limit, because the helpers copy a map one after the other."""
+        """Prepare the thread of a helper. No time limit applies, because the helpers copy a map one after the other."""
         if self._running.limit is not None:
             self._own.map = self._running.own_map(here())
 
     def _apply(self, item: Any, takes_rng: bool) -> Any:
-        if self.attempts > 1:  # an abandoned thread may still write into its item
+        if self.attempts > 1:  # an abandoned thread might write into its item
             try:
                 item = copy.deepcopy(item)
             except Exception as error:
@@ -161,7 +161,7 @@ class TimeLimit:
                 self._abandon(helper)
 
 
-_helpers: WeakKeyDictionary[threading.Thread, _Helper] = WeakKeyDictionary()  # by worker
+_helpers: WeakKeyDictionary[threading.Thread, _Helper] = WeakKeyDictionary()  # by the thread of the worker
 
 
 class _Helper:
@@ -169,14 +169,14 @@ class _Helper:
 
     Args:
         running: The stage.
-        prepare: Called on the thread first.
+        prepare: A function that is called first on the new thread.
     """
 
     def __init__(self, running: RunningStage, prepare: Callable[[], object]) -> None:
         self._here, self._number, self._caller = running.here, running.here.number, here()
         self._calls, self._answers = SimpleQueue[Any](), SimpleQueue[Any]()
         self.context = on_behalf_of(self._caller)
-        self.context.interrupted = threading.Event()  # it can be cancelled alone
+        self.context.interrupted = threading.Event()  # so that the helper can be cancelled without the worker
         self.is_at_work = True
         caller = threading.current_thread()
         self.thread = threading.Thread(target=self._run, args=(prepare,), name=f"{caller.name}:helper", daemon=True)
@@ -199,18 +199,18 @@ class _Helper:
             raise
 
     def ask(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Begin a call."""
+        """Begin a call on the helper's thread."""
         self.is_at_work = True
         self._calls.put((function, arguments, self._here.passport, self._here.marker))
 
     def answer(self, seconds: float, is_retry: bool = False) -> Any:
         """Return the result of the call, or raise its error.
 
-        If the stage is cancelled, this cancels the call and waits for it, because the user may close the objects that the call uses. It
-        does not wait for a second attempt, because that call probably hangs.
+        If the stage is cancelled, cancel the call and wait for its end, because the user might close objects that the call uses. In a
+        retry, do not wait, because the call probably hangs.
 
         Raises:
-            _LateError: it takes longer than ``seconds``.
+            _LateError: the call takes longer than ``seconds``.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -230,16 +230,16 @@ class _Helper:
                 raise error
             return result
         finally:
-            del error, result  # the error's traceback refers to this frame
+            del error, result  # breaks a reference cycle: the error's traceback refers to this frame
 
     def end(self, seconds: float) -> None:
-        """End the thread, which has no call at this time, and wait for its end. Raises _LateError if that takes too long."""
+        """End the thread while it makes no call, and wait for its end. Raises _LateError if this takes too long."""
         self._calls.put(None)
         self.answer(seconds)
         self.thread.join()
 
     def abandon(self) -> str:
-        """Cancel the call, ignore all that it reports from now on, and return the stack of the thread in words."""
+        """Cancel the call, and ignore its later reports. Return a text that describes the stack of the thread."""
         stack = _stack(self.thread)
         _helpers.pop(threading.current_thread(), None)
         self.context.report_error, self.context.report_state, self.context.is_stage = _refuse, lambda _: None, False
@@ -260,7 +260,7 @@ class _Helper:
 
 
 def _outcome(function: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
-    """Return the result of a function and no error, or no result and its error."""
+    """Return a pair: the result of a function and ``None``, or ``None`` and the error that it raised."""
     try:
         return function(*arguments), None
     except BaseException as error:
@@ -272,7 +272,10 @@ def _refuse(error: Exception) -> None:
 
 
 def _stack(thread: threading.Thread) -> str:
-    """Return the stack of a helper in words, without the frames of this module. Reading source files could hang, so this does not."""
+    """Return a text that describes the stack of a helper, without the frames of this module.
+
+    This function reads no source files, because reading a file could hang.
+    """
     if (top := sys._current_frames().get(thread.ident or 0)) is None:
         return "just ending"
     own = itertools.takewhile(lambda found: found[0].f_code.co_filename != __file__, traceback.walk_stack(top))
@@ -280,12 +283,12 @@ def _stack(thread: threading.Thread) -> str:
 
 
 def stack_in_words(calls: Iterable[tuple[str, int | str, str]]) -> str:
-    """Return a stack in words, given the function, line and file of each call, the most recent call first."""
+    """Return a text that describes a stack. ``calls`` holds function, line and file of each call, with the most recent call first."""
     places = [f"{function}, line {line} of {file}" for function, line, file in itertools.islice(calls, _MOST_FRAMES)]
     return f"in {', called from '.join(places)}" if places else "in a function that is not written in Python"
 
 
 def at_work_for(worker: threading.Thread) -> threading.Thread:
-    """Return the thread that does a worker's work now: its helper, or itself."""
+    """Return the thread that does a worker's work now: the helper of the worker, or the worker itself."""
     helper = _helpers.get(worker)
     return helper.thread if helper is not None and helper.is_at_work else worker

@@ -1,8 +1,8 @@
-"""Hashes of texts, arrays and lists of any size, in a bounded time.
+"""Hash texts, arrays and lists of any size in a bounded time.
 
-Texts, arrays and plain containers are hashed whole up to 64 MB in total. Plain containers are lists, tuples, dicts and sets that hold only
-numbers, texts and plain containers. Beyond 64 MB, only a sample of each value is hashed, with its length, dtype and shape. If another list
-has more than 16,384 entries, evenly spaced entries are hashed.
+A *plain* container is a list, tuple, dict or set that holds only numbers, texts and plain containers. Texts, arrays and plain containers
+are hashed completely, up to 64 MB in total. After 64 MB, only a sample of each value is hashed, with the length, dtype and shape of the
+value. If a list that is not plain has more than 16,384 entries, only evenly spaced entries are hashed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from highway.engine.hashing.objects import FLAT, is_blank, is_inert
 from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
-MOST_ENTRIES, MOST_PLAIN = 2**14, MOST_BYTES // 8  # entries of a list that are hashed
-MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # maximum number of hashed list entries and objects; for further objects only the type is hashed
-MOST_NESTED = 40  # nesting depth up to which objects are hashed recursively; deeper objects are hashed later
-_LEAST = 2**20, 2**10, 2**12  # the same limits for the values that a component changes while it runs
-_FEW = 16  # entries of a list that are hashed after these limits
+MOST_ENTRIES, MOST_PLAIN = 2**14, MOST_BYTES // 8  # maximum number of hashed entries of a list, and of a plain list
+MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # maximum number of hashed list entries and objects in total; of more objects, only the type
+MOST_NESTED = 40  # objects are hashed recursively up to this nesting depth; deeper objects are hashed later
+_LEAST = 2**20, 2**10, 2**12  # limits for the values that a component changes while it runs: bytes, list entries, objects
+_FEW = 16  # number of hashed entries of a list after the limits are reached
 _PLAIN = FLAT | {list, tuple, dict}  # types whose marshalled bytes depend only on the values
 _BLOCKS, _BLOCK = 256, 4096  # number of blocks in a sample, and bytes of each
 
@@ -40,8 +40,8 @@ class Hashed(NamedTuple):
     """The hash of a value.
 
     Args:
-        values: Hash of the values that the program passes in.
-        code: Hash of the source files that the value depends on. It is empty if the value depends on no code of the user.
+        values: Hash of the objects that the program passes in.
+        code: Hash of the source code that the value depends on; empty if the value does not depend on code of the user.
     """
 
     values: bytes
@@ -52,8 +52,8 @@ class Bounded(ABC):
     """Base class of hashers. It hashes values of any size in a bounded time.
 
     Attributes:
-        changing: The variables that the current component changes while it runs, with their values. The component's hash does not contain
-            these values, because it must be the same before and after a run. Zeros and empty containers are skipped.
+        changing: Names and values of the variables that the current component changes while it runs. The component's hash does not contain
+            these values, because the hash must be the same before and after a run. Zeros and empty containers are skipped.
     """
 
     def __init__(self) -> None:
@@ -81,12 +81,12 @@ class Bounded(ABC):
             self.changing.append((name, value))
 
     def hashes_of_changing(self) -> dict[str, bytes]:
-        """Return the hashes of the values in ``changing``, by name, and empty ``changing``. Called after the component was hashed."""
+        """Return the hashes of the values in ``changing``, by name, and empty ``changing``. Call it after the component was hashed."""
         changing, self.changing = self.changing, []
         self._bytes_left, self._entries_left, self._objects_left = _LEAST
         found: dict[str, bytes] = {}
         for name, value in changing:
-            with contextlib.suppress(Exception):  # another pipeline may change the value at this moment
+            with contextlib.suppress(Exception):  # another pipeline can change the value at this moment
                 found[name] = found.get(name, b"") + self.of(value).values
         return found
 
@@ -125,7 +125,7 @@ class Bounded(ABC):
         if len(entries) > MOST_ENTRIES:
             try:
                 return self.of([*heapq.nsmallest(_BLOCK, entries), *heapq.nlargest(_BLOCK, entries)])
-            except TypeError:  # they have no order
+            except TypeError:  # the entries cannot be compared
                 return Hashed(b"")
         return summed("", (("", part) for part in sorted(map(self.of, entries))))
 
@@ -150,7 +150,7 @@ class Bounded(ABC):
 def plain_bytes(entries: list[Any], most: int) -> int | None:
     """Return the approximate size in bytes of a list of numbers, texts, and nested lists, tuples and dicts of these.
 
-    Return ``None`` if the list holds other objects, takes more than ``most`` bytes, or is nested too deep.
+    Return ``None`` if the list holds objects of other types, takes more than ``most`` bytes, or is nested too deeply.
     """
     size, level = 0, entries
     for _ in range(MOST_NESTED):

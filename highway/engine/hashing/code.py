@@ -1,8 +1,8 @@
-"""What the result of a function depends on: its source, and the names that it reads.
+"""Find what the result of a function depends on: its source, and the names that it reads.
 
-The hash of a user's function contains its source without comments and layout. The hash contains the bytecode if the source is unknown or
-uncertain: the code was typed in or generated, two lambdas are in one line, or the file has changed since highway was imported. For code of
-installed packages, and code in C, the hash contains the name and the version of the package.
+The hash of a user's function contains its source, without comments and layout. If the source is unknown or uncertain, the hash contains the
+bytecode: for code that was typed in or generated, for two lambdas in one line, or if the file has changed since highway was imported. For
+code in C and in installed packages, the hash contains the name and the version of the package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from highway.distribution import version_of
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _IMPORTED_AT = time.time()
-_SCRIPTS = ("__main__", "__mp_main__")  # the name of the main module in child processes
+_SCRIPTS = ("__main__", "__mp_main__")  # the names of the main module, here and in child processes
 
 
 def is_users(value: Any) -> bool:
@@ -105,10 +105,10 @@ def _bytecode(code: types.CodeType) -> Iterator[str]:
 
 
 class Names(NamedTuple):
-    """The names and attributes that a function uses. ``("self", "scale")`` is the attribute of an argument.
+    """The names and attributes that a function uses, as chains. ``("self", "scale")`` is the chain for ``self.scale``.
 
     Args:
-        read: Names that the function reads. ``("self",)`` means that the function uses the whole object, for example as an argument.
+        read: Chains that the function reads. ``("self",)`` means that the function uses the whole object, such as an argument of a call.
         assigned: Attributes and outer variables that the function assigns.
         filled: Containers that the function changes in place, by assigning an entry or by a method such as ``append``.
     """
@@ -122,7 +122,7 @@ class Names(NamedTuple):
 def names_of(code: types.CodeType) -> Names:
     """Return the names and attributes that a function and its inner functions use."""
     steps = list(dis.get_instructions(code))
-    ends: dict[int, tuple[str, ...]] = {}  # chains of names, by the step that ends them
+    ends: dict[int, tuple[str, ...]] = {}  # chains of names, by the step at which the chain ends
     read: set[tuple[str, ...]] = set()
     assigned: set[tuple[str, ...]] = set()
     filled: set[tuple[str, ...]] = set()
@@ -171,7 +171,7 @@ def _before(steps: list[dis.Instruction], number: int) -> int:
 
 
 def changed_while_running(cls: type) -> Names:
-    """Return the attributes of ``self`` that the methods assign or fill while a pipeline runs, directly or through other methods."""
+    """Return the attributes of ``self`` that methods assign or fill while a pipeline runs, directly or through methods that they call."""
     methods = defaultdict[str, list[types.FunctionType]](list)  # includes methods of base classes, which super() calls
     for base in cls.__mro__:
         for name, function in functions_of(base):
@@ -202,7 +202,7 @@ _RUNNING = (
     "forward",
     "remake",
     *("set_epoch", "transform", "encode", "decode"),
-)  # only methods that other code calls
+)  # methods that a pipeline or a dataset's user calls; other methods count only if one of these calls them
 
 
 def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
@@ -215,7 +215,7 @@ def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
 
 @cache
 def _closing_functions(cls: type) -> list[types.FunctionType]:
-    """Return the functions of a class, and of its base classes, that the user wrote and that close over variables."""
+    """Return the functions of a class and its base classes that the user wrote, if they close over variables."""
     functions = (function for base in cls.__mro__ if is_users(base) for _, function in functions_of(base))
     return [function for function in functions if function.__closure__ and not _is_installed(function.__code__.co_filename)]
 

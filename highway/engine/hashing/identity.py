@@ -2,8 +2,8 @@
 
 Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes. Data are hashed when the first state is
 saved or loaded. If parameters or data differ when a state is loaded, an error names the parameters. If only code differs, a warning is
-logged, because people fix bugs in the middle of a run. :mod:`highway.engine.hashing` defines which values count as parameters, and which as
-code.
+logged, because users fix bugs in the middle of a run. :mod:`highway.engine.hashing.values` defines which values count as parameters, and
+which values count as code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from highway.errors import PipelineError
 
 log = logging.getLogger("highway")
 
-_SOURCES = 64  # number of entries of a list whose fingerprints are read
-MIXTURE = ".mixture"  # "Reader.mixture" in allow_changed: the dataset of a reader may be another mixture
+_SOURCES = 64  # maximum number of fingerprints of a stage to read; they are evenly spaced
+MIXTURE = ".mixture"  # "Reader.mixture" in allow_changed allows the reader another mixture of datasets
 _DATASETS = ("dataset", "data_dir")  # parameters of readers
 _DATA = "what it reads (of files their paths, sizes and times count)"
 
 
 class Identities:
-    """The stages of a pipeline in their current form.
+    """The hashes of a pipeline's stages in their current form.
 
     Args:
         stages: The stages.
@@ -37,7 +37,7 @@ class Identities:
         self._stages: dict[str, dict[str, Any]] = {}
         self._data: dict[str, list[Callable[[], str]]] = {}
         self._failure: tuple[str, Exception] | None = None
-        known: list[Any] = []  # several stages may belong to one reader
+        known: list[Any] = []  # several stages can belong to one reader
         for running in stages:
             stage, op = running.stage, running.layers[-1]
             parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in running.layers).encode()))]
@@ -49,7 +49,7 @@ class Identities:
                     parts.append((name, found))
                     unseen += [f"{name or 'itself'} ({kind})" for kind in hasher.unseen]
                     hasher.unseen.clear()
-            except Exception as error:  # a user's class raised this error: report it only when a state needs the hash
+            except Exception as error:  # from a user's class: raise it only when a state needs the hash
                 self._failure = self._failure or (stage.name, error)
             known.append(op)
             values: dict[str, bytes] = {}
@@ -71,10 +71,10 @@ class Identities:
         """Return the hashes of each stage, by the stage's name, in a form that JSON can hold.
 
         Args:
-            data: The hashes of the stages' data from :meth:`data` of another process, if only that process has the data.
+            data: The result of :meth:`data` in the process that runs the stages, if only that process has the data.
 
         Raises:
-            PipelineError: an object raised an error when it was hashed.
+            PipelineError: an object raised an error while it was hashed.
         """
         if self._failure is not None:
             name, error = self._failure
@@ -86,7 +86,7 @@ class Identities:
         return {name: {**stage, "data": data[name]} for name, stage in self._stages.items()}
 
     def data(self) -> dict[str, str]:
-        """Return the hash of each stage's data, or an empty text for a stage that reads no data or does not report them."""
+        """Return the hash of each stage's data, by the stage's name; empty for a stage that reads no data or does not report them."""
         return {name: _short(" ".join(_said(own)).encode(), 6) if own else "" for name, own in self._data.items()}
 
 
@@ -101,7 +101,7 @@ def _short(data: bytes, size: int) -> str:
 
 
 def expect_stages(saved: list[str], current: list[str]) -> None:
-    """Raise PipelineError if a state was saved with other names of stages, or in another order.
+    """Raise PipelineError if the names or the order of the stages have changed since the state was saved.
 
     ``allow_changed`` cannot allow this, because only the same stages can make the waiting items again.
     """
@@ -120,11 +120,12 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
     Args:
         saved: The identities in the state.
         current: The identities of this pipeline, which has the same stages.
-        allow_changed: Names of stages that may have changed, or of one parameter of a stage, such as ``"Shuffle.buffer_size"``. The
-            changes are logged. The name of a composite stands for all its stages.
+        allow_changed: Names of stages that are allowed to differ, or of single parameters, such as ``"Shuffle.buffer_size"``. The changes
+            are logged. The name of a composite stands for all its stages.
 
     Raises:
-        PipelineError: a stage has other parameters or data, and is not in ``allow_changed``; or a name in ``allow_changed`` is not a stage.
+        PipelineError: parameters or data of a stage differ, and ``allow_changed`` does not allow this; or ``allow_changed`` has an unknown
+            name.
     """
     groups = {name: _group(name, current) for name in current}
     parameters = {f"{groups[name]}.{parameter}" for name, stage in current.items() for parameter in [*stage["parameters"], _DATA]}
@@ -170,7 +171,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
 
 
 def accepted(names: Collection[str], current: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Replace ``"Reader.mixture"`` in ``allow_changed`` by the parameters and the data that a reader's mixture consists of."""
+    """Replace ``"Reader.mixture"`` in ``allow_changed`` by the reader's parameters that can hold a mixture, and by its data."""
     found = [name for name in names if not name.endswith(MIXTURE)]
     for reader in [name.removesuffix(MIXTURE) for name in names if name.endswith(MIXTURE)]:
         known = {_DATA, *(parameter for name, stage in current.items() if is_named(name, [reader]) for parameter in stage["parameters"])}
@@ -179,7 +180,7 @@ def accepted(names: Collection[str], current: Mapping[str, Mapping[str, Any]]) -
 
 
 def _exact_way_out(changed: Mapping[str, Mapping[str, None]]) -> str:
-    """Return the way out that is exact, if only the batch size or the dataset of one stage has changed."""
+    """Return the way to resume exactly, if only the batch size or the dataset of one stage has changed; otherwise, an empty text."""
     (name, parameters), *others = changed.items()
     only = "" if others or len(parameters) > 1 else next(iter(parameters))
     if only.endswith("batch_size"):
@@ -195,7 +196,7 @@ def is_named(stage: str, names: Collection[str]) -> bool:
 
 
 def _group(name: str, names: Collection[str]) -> str:
-    """Return the name of the composite that a stage is part of; for any other stage, its own name."""
+    """Return the name of the composite that a stage is part of. For any other stage, return its own name."""
     composite = name.rpartition(".")[0]
     return composite if composite and sum(is_named(other, [composite]) for other in names) > 1 else name
 

@@ -22,7 +22,7 @@ from highway.engine.hashing.code import Names, changed_while_running, is_users
 from highway.parameters.hints import NAMED, parameters_of
 from highway.parameters.ranges import Unhashed
 
-FLAT = {type(None), bool, int, float, complex, str, bytes}  # types for which equal values have equal marshalled bytes
+FLAT = {type(None), bool, int, float, complex, str, bytes}  # simple types: equal values have equal marshalled bytes
 LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.generic, np.ndarray, np.dtype, np.ufunc, enum.Enum, PurePath)
 _INERT = {"_thread", "threading", "logging", "concurrent", "queue", "_queue", "weakref", "_weakref", "_weakrefset"}
 _RESOURCES = {"io", "_io", "tempfile", "sqlite3", "socket", "ssl", "subprocess", "multiprocessing", "asyncio", "_contextvars", "random"}
@@ -34,17 +34,17 @@ def left_out(cls: type, whole: bool) -> frozenset[str]:
 
     Args:
         cls: The class.
-        whole: Whether an instance is a whole stage of a pipeline, not part of a component.
+        whole: Whether the instance is a stage of a pipeline, not part of a component.
     """
     try:
         hints = {name: parameter.annotation for name, parameter in parameters_of(cls).items()}
-    except (NameError, TypeError, ValueError, AttributeError):  # one of them cannot be evaluated
+    except (NameError, TypeError, ValueError, AttributeError):  # a hint cannot be evaluated: evaluate the hints one by one
         hints = {name: hint for base in cls.__mro__ for name, hint in _evaluated(base)}
     return frozenset(name for name, hint in hints.items() if any(whole or not note.of_stage for note in _notes(hint)))
 
 
 def _evaluated(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the type hints of a class that can be evaluated. A name that is imported only for type checkers cannot be evaluated."""
+    """Yield the type hints of a class, except hints that cannot be evaluated, such as names imported only for type checkers."""
     for name, hint in vars(cls).get("__annotations__", {}).items():
         with contextlib.suppress(Exception):
             yield name, eval(hint, dict(vars(sys.modules[cls.__module__]))) if isinstance(hint, str) else hint
@@ -57,11 +57,11 @@ def _notes(hint: Any) -> Iterator[Unhashed]:
 
 
 def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that hold an object's parameters, by name. A dataclass's fields keep their order; other attributes are sorted.
+    """Yield the attributes that hold an object's parameters, by name. The fields of a dataclass come in their order, others are sorted.
 
-    Attributes that the object opens, caches or counts while it runs are skipped: cached properties, fields of a dataclass that are not
-    parameters, and attributes that its methods assign or fill. Private attributes are skipped, too, if the class comes from another
-    package and its public attributes hold all required parameters.
+    Attributes that change while the object runs are skipped: cached properties, fields of a dataclass that are not parameters, and
+    attributes that the methods of the object assign or fill. If the class belongs to an installed package, and its public attributes hold
+    all required parameters, private attributes are also skipped.
     """
     cls = type(value)
     held = _held(value)
@@ -69,7 +69,7 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
     if dataclasses.is_dataclass(cls):
         fields = dataclasses.fields(cls)
         yield from ((field.name, getattr(value, field.name, None)) for field in fields if field.init)
-        if not is_users(cls):  # its other attributes follow from the fields
+        if not is_users(cls):  # all other attributes follow from the fields
             return
         taken = {field.name for field in fields}
         has_more = any(getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in cls.__dataclass_fields__.values())  # type: ignore[attr-defined]
@@ -83,9 +83,9 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def attributes_changed(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object of the user that its methods assign or fill while it runs, sorted by name.
+    """Yield the attributes that the methods of an object assign or fill while it runs, sorted by name. Only for users' classes.
 
-    Cached properties are skipped, because they follow from other attributes.
+    Cached properties are skipped, because they follow from the other attributes.
     """
     cls = type(value)
     if is_users(cls):
@@ -102,7 +102,7 @@ def _is_changed_attribute(kept: _Kept, name: str, value: Any) -> bool:
 
 def _held(value: Any) -> dict[str, Any]:
     held = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots_of(type(value)) if hasattr(value, name)}}
-    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # skips @opened's own
+    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # without @opened's own attributes
 
 
 def _plain(name: str) -> str:
@@ -141,12 +141,12 @@ def _is_kept_property(value: Any) -> bool:
 
 
 def is_container(value: Any) -> bool:
-    """Return whether a value is a container, such as a list or dict, that may be filled in place."""
+    """Return whether a value is a container that can be filled in place, such as a list or dict."""
     return isinstance(value, (list, dict, set, bytearray, deque, np.ndarray))
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a value is the initial value of a counter or cache: zero, ``None``, an empty container, or an array of zeros."""
+    """Return whether a value can be the initial value of a counter or cache: zero, ``None``, an empty container or an array of zeros."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biufc" and not value.any()
     return (type(value) in FLAT and not value) or (is_container(value) and not len(value))
@@ -170,7 +170,7 @@ def is_module(value: Any) -> bool:
 
 @functools.cache
 def names_of_module(cls: type) -> frozenset[str]:
-    """Return the attributes that every torch module has: parameters, buffers, hooks, mode."""
+    """Return the names of the attributes that every torch module has, such as those for parameters, buffers and hooks."""
     base = next((base for base in cls.__mro__ if base.__module__ == "torch.nn.modules.module"), None)
     return frozenset() if base is None else frozenset(vars(base()))
 
@@ -181,7 +181,7 @@ def is_trained(value: Any) -> bool:
 
 
 def seed_of(value: Any) -> Any:
-    """Return the initial seed of a NumPy or torch generator, or ``None`` if it has none."""
+    """Return the initial seed of a NumPy or torch generator, or ``None`` if it was not seeded."""
     if isinstance(value, (np.random.Generator, np.random.BitGenerator)):
         own: Any = getattr(value, "bit_generator", value)
         seeds = own.seed_seq
@@ -196,9 +196,9 @@ def is_generator(value: Any) -> bool:
 
 
 def pickled(value: Any) -> tuple[bool, tuple[Any, ...] | None]:
-    """Return whether the class of an object defines how to pickle it, and the result of its ``__reduce_ex__``.
+    """Return whether the class of an object defines how to pickle the object, and the result of ``__reduce_ex__``.
 
-    The second value is ``None`` if the class does not define it, or if pickling fails.
+    The second value is ``None`` if the class does not define the pickling, or if pickling fails.
     """
     cls = type(value)
     own = copyreg.dispatch_table.get(cls)
@@ -209,7 +209,7 @@ def pickled(value: Any) -> tuple[bool, tuple[Any, ...] | None]:
             return False, None
     try:
         found: Any = own(value) if own is not None else value.__reduce_ex__(5)
-    except Exception:  # pickling may raise any error
+    except Exception:  # pickling can raise any error
         return True, None
     return True, found if isinstance(found, tuple) else (found,)
 
@@ -224,7 +224,7 @@ def as_array(value: Any) -> np.ndarray | None:
         if is_tensor(value):
             return np.asarray(value.detach())
         return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.frombuffer(value, np.uint8)
-    except Exception:  # other packages may raise any error
+    except Exception:  # code of other packages can raise any error
         return None
 
 
@@ -234,7 +234,7 @@ def is_inert(value: Any) -> bool:
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether each use changes a value, as for a file, an iterator or a random number generator without a seed."""
+    """Return whether each use of a value changes it. Examples are files, iterators and random number generators without a seed."""
     cls = type(value)
     if is_users(cls):
         return False

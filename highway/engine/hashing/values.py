@@ -1,7 +1,7 @@
 """Hash any value that a component contains, and the component's code.
 
-Values are objects that the program passes to a component: arguments, attributes, defaults and closure variables. Code is the content of
-source files: functions, class attributes, and values that functions read from their module. So each hash has two parts (:class:`Hashed`).
+Each hash has two parts (:class:`Hashed`). *Values* are the objects that the program passes to a component: arguments, attributes, defaults
+and closure variables. *Code* is the content of source files: functions, class attributes, and values that functions read from their module.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Hasher(Bounded):
     """Hashes values. Each object is hashed once per component, in its current form.
 
     Args:
-        strict: ``True``: a value that cannot be hashed is an error, and the weights of a model in training are hashed. ``False``: only the
-            type of such a value is hashed, and these weights are skipped.
-        seed: For the hash of a pipeline: the ``seed`` of components without their own seed.
+        strict: ``True``: a value that cannot be hashed is an error, and the weights of a trainable model are hashed. ``False``: of a value
+            that cannot be hashed, only the type is hashed, and the weights of a trainable model are skipped.
+        seed: The value that replaces ``seed=None`` of components: the seed of the pipeline.
 
     Attributes:
-        data: The methods ``fingerprint`` and ``identity`` of the hashed values. They are called later.
-        unseen: The values that could not be hashed: their names in the code if the hasher is strict, else their types.
+        data: The methods ``fingerprint`` and ``identity`` of the hashed values. The owner of the hasher calls them later.
+        unseen: The values that could not be hashed: the names of values that code refers to, and the types of all other values.
     """
 
     def __init__(self, strict: bool, seed: int | None = None) -> None:
@@ -61,7 +61,7 @@ class Hasher(Bounded):
         self.data: list[Callable[[], str]] = []
         self.unseen: list[str] = []
         super().__init__()
-        self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other object gets its id
+        self._known: dict[int, tuple[Hashed, Any]] = {}  # by id; it holds the object, so that no other object gets its id
         self._known_code: dict[int, tuple[bytes, Any]] = {}
         self._declared: tuple[Any, Traits | None] = None, None
         self._reading: set[tuple[int, Any]] = set()
@@ -69,13 +69,13 @@ class Hasher(Bounded):
     def parameters(self, op: Any, traits: Traits | None = None) -> Iterator[tuple[str, Hashed]]:
         """Yield the parts of a component, by name: its parameters, or the closure variables of its function.
 
-        ``traits`` are its traits, if they were read already.
+        ``traits`` holds the traits of the component, if the caller has read them.
 
         Raises:
             UnknownValueError: the hasher is strict, and a value cannot be hashed.
         """
         self.begin()
-        self._known, self._known_code = {}, {}  # so that the hash does not depend on values hashed before
+        self._known, self._known_code = {}, {}  # so that the hash does not depend on values that were hashed before
         self._path[id(op)], self._declared = 0, (op, traits)
         parts = self._parts(op, whole=True)
         yield from (("", self._leaf(op)),) if parts is None else parts
@@ -121,7 +121,7 @@ class Hasher(Bounded):
     # --- values with named parts ---
 
     def _parts(self, value: Any, whole: bool = False) -> Iterator[tuple[str, Hashed]] | None:
-        """Return the named parts of a value, or ``None``. ``whole``: the value is a whole stage."""
+        """Return the named parts of a value, or ``None`` if it has none. ``whole``: whether the value is a stage."""
         if isinstance(value, functools.partial):
             return self._partial(value)
         if isinstance(value, types.MethodType):
@@ -172,7 +172,7 @@ class Hasher(Bounded):
         yield from self._closed_over(value)
 
     def _method(self, value: types.MethodType) -> Iterator[tuple[str, Hashed]]:
-        """Yield a method, and the attributes of its object that the method reads."""
+        """Yield the parts of a method: the class of its object, the function, and the attributes of the object that the method reads."""
         yield "class", self._class(type(value.__self__))
         yield from self._of_method(value.__self__, value.__func__)
 
@@ -233,7 +233,7 @@ class Hasher(Bounded):
                     yield name, self.of(part)
 
     def _module(self, value: Any) -> Iterator[tuple[str, Hashed]]:
-        """Yield the contents of a torch module. If the module is in training, skip the contents of its checkpoint."""
+        """Yield the parts of a torch module. Unless the hasher is strict, skip the weights and buffers of a trainable module."""
         yield from self._of_class(value)
         if (original := getattr(value, "_orig_mod", None)) is not None:  # of torch.compile
             yield from self._module(original)
@@ -264,7 +264,7 @@ class Hasher(Bounded):
         traits = traits if value is op and traits is not None else Traits.of(value)
         fingerprint = traits.fingerprint or fingerprint_of(value)
         if not whole and dataclasses.is_dataclass(value) and shape_by_method(value) == "composite":
-            with contextlib.suppress(HighwayError):  # an invalid composite raises this again when the pipeline runs
+            with contextlib.suppress(HighwayError):  # the error of an invalid composite is raised when the pipeline runs
                 self.data += [
                     own for part in cast(Any, value).stages() if (own := Traits.of(getattr(part, "op", part)).identity) is not None
                 ]
@@ -289,7 +289,7 @@ class Hasher(Bounded):
             bound = [] if isinstance(owner, types.ModuleType | None) else [("self", self.of(owner))]
             return summed(kind, [*bound, ("name", Hashed(value.__name__.encode(), name_and_version(value).encode()))])
         if isinstance(value, (list, tuple)):
-            own: Any = list if isinstance(value, list) else tuple  # methods of a derived class, such as a dataset, may raise errors
+            own: Any = list if isinstance(value, list) else tuple  # methods of a derived class, such as a dataset, can raise errors
             length = own.__len__(value)
             entries = self.entries(lambda step: own.__getitem__(value, slice(None, None, step)), length)
             return summed(f"{kind} {length}", [("", entries), *self._own(value)])
@@ -317,7 +317,7 @@ class Hasher(Bounded):
     # --- code ---
 
     def _of_class(self, value: Any) -> Iterator[tuple[str, Hashed]]:
-        """Yield the class of an object, after the values that its methods close over, and note the attributes that they change."""
+        """Yield the values that the methods of an object close over, and then its class. Record attributes that the methods change."""
         yield from self._closed_over(type(value))
         yield "class", self._class(type(value))
         for name, part in attributes_changed(value):
@@ -328,7 +328,7 @@ class Hasher(Bounded):
             yield from self._read(name, held, names)
 
     def _class(self, cls: type) -> Hashed:
-        """Return the hash of a class: its name, and as code its methods and attributes, including the user's base classes."""
+        """Return the hash of a class: its name, and as code its methods and attributes and those of the user's base classes."""
         return Hashed(cls.__qualname__.encode(), self._as_code(cls, self._class_parts))
 
     def _class_parts(self, cls: type) -> Iterator[tuple[str, Hashed]]:
@@ -337,7 +337,7 @@ class Hasher(Bounded):
                 yield name, self._referred(f"{base.__name__}.{name}", part)
 
     def _code(self, function: types.FunctionType) -> Hashed:
-        """Return the hash of a function; all of it counts as code."""
+        """Return the hash of a function. Its value is the name; its source and the module-level names that it reads count as code."""
         return Hashed(function.__name__.encode(), self._as_code(function, self._function_parts))
 
     def _function_parts(self, function: types.FunctionType) -> Iterator[tuple[str, Hashed]]:
