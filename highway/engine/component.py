@@ -162,6 +162,10 @@ class Traits:
             the state. It returns the state for this rank.
         deal_rest: Like ``deal_anew``, but from the states of all ranks, for pipelines whose stages hold back or drop items. The function
             receives a :class:`highway.engine.resume.ReadByRank` for each old rank.
+        items_of_rank: For a reader inside a source that combines several sources, a function that receives what a rank has read (such a
+            ``ReadByRank``) and the number of an epoch. It returns the rank's items of this epoch, a
+            :class:`highway.engine.resume.ItemsOfRank`.
+        indivisible: For a source whose epochs cannot be divided among other ranks in the middle, the reason, for messages.
         resume: For a source, a function that is called before the run resumes. It receives the source's saved states (of each rank whose
             state is loaded), and whether the user accepts another mixture (:meth:`highway.Pipeline.load_state_dict`).
         at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams
@@ -203,6 +207,8 @@ class Traits:
     stamped: Callable[[], Iterator[Any]] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
     deal_rest: Callable[[list[Any]], Any] | None = None
+    indivisible: str = ""
+    items_of_rank: Callable[[Any, int], Any] | None = None
     resume: Callable[[list[Any], bool], None] | None = None
     at_epoch: Callable[[int], Any] | None = None
 

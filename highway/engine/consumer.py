@@ -278,7 +278,7 @@ class Consumer:
             "version": highway.__version__,
             "seed": self._run.seed,
             "ranks": ranks_of(source.stage.op, source.traits),
-            "uneven": [running.stage.name for running in stages[1:] if not running.keeps_count or running.stage.name in uneven],
+            "uneven": [running.stage.name for running in stages[1:] if not running.stage.keeps_count or running.stage.name in uneven],
             "renumbered": [running.stage.name for running in stages if running.has_renumbered or running.stage.name in renumbered],
             "last": self._last,
             "ended": (self.has_ended and self._run.error is None and not source.context.draining)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from highway.engine.component import Ranks, Stateless
+from highway.engine.component import Ranks
 from highway.engine.context import entered, here, on_behalf_of
 from highway.engine.hashing.identity import MIXTURE, is_named
 from highway.engine.resume import Marker, ReadByRank, StageState, digest, is_between_epochs, packed, unpacked
@@ -134,30 +134,33 @@ def moved(
         return _begins(state, ranks, begins)
     for name in sorted({name for one in states for name in one["renumbered"]}):
         refuse(name, "changed the epoch or index of items, so it is not known which samples the other ranks have left", allow_changed)
-    has_all = is_list or len(state["ranks"]) == 1 == state["ranks"][0][1]
-    obstacle = _obstacle(stages)
+    rank, *others = state["ranks"] or [None]
+    is_divided = rank is not None and all(one == rank for one in others)  # all sources are divided among the same ranks
+    has_all = is_list or (rank is not None and rank[1] == 1)
+    obstacle = _obstacle(stages) or ("" if is_divided else f"{source.stage.name} (its sources have different ranks)")
     if has_all and not obstacle:
         return _begins(state, ranks, {0: _dealt(source, [_read(stages, one) for one in states])})
     if is_list or (is_remixed and obstacle):
         how, way_out = ("with another mixture", "with the same mixture") if is_remixed else ("on other ranks", "on as many ranks")
+        way_out += "" if any(map(_spans_epochs, stages)) else ", or from states between two epochs"
         raise PipelineError(
             f"load_state_dict: {obstacle} cannot resume {how} in the middle of an epoch, not even from the states of all ranks: it keeps "
-            f"data of earlier epochs, parts of items, or data that only its rank has; resume {way_out}, or from states between two epochs"
+            f"data of earlier epochs, parts of items, or data that only its rank has; resume {way_out}"
         )
     why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])
     kept = dict(state["states"])
     for running in rest:
-        if not running.keeps_count or running.stage.name in state["uneven"]:  # uneven: when the state was saved
+        if not running.stage.keeps_count or running.stage.name in state["uneven"]:  # uneven: when the state was saved
             refuse(running.stage.name, why, allow_changed, of_all)
             kept.pop(str(running.number), None)
     state = dict(state) | {"states": kept, "ranks": ranks}
-    if source.traits.deal_anew is None or len(states[0]["ranks"]) != 1:
+    if source.traits.deal_anew is None or not is_divided:
         refuse(source.stage.name, why, allow_changed)
     else:
         try:
             with entered(on_behalf_of(source.context)):
-                dealt = source.traits.deal_anew(kept.get("0", {}).get("state"), state["last"], states[0]["ranks"][0])
+                dealt = source.traits.deal_anew(kept.get("0", {}).get("state"), state["last"], rank)
             kept["0"] = StageState(state=dealt)._asdict()
             state |= {"items": 0, "last": None, "given": [], "used": used_as_json([], stages)}
         except PipelineError as error:
@@ -191,8 +194,7 @@ def _at_epoch(stages: Sequence[RunningStage], epoch: int) -> dict[int, Any] | No
 
 def _spans_epochs(running: RunningStage) -> bool:
     """Return whether a stage keeps data from one epoch to the next."""
-    traits = running.traits
-    return traits.at_epoch is None and running.shape != "map" and not traits.per_epoch and traits.state is not Stateless
+    return running.shape != "map" and running.stage.spans_epochs
 
 
 def _obstacle(stages: Sequence[RunningStage]) -> str:
@@ -203,20 +205,18 @@ def _obstacle(stages: Sequence[RunningStage]) -> str:
         if running.shape == "map":
             is_exact = traits.remake is None or running.layers[-1] is source.layers[-1]  # a map with its own ``remake`` can split items
         else:
-            is_exact = running.keeps_count or (traits.per_epoch and (traits.whole_inputs or traits.one_to_one is not None))
+            is_exact = running.stage.keeps_count or (traits.per_epoch and (traits.whole_inputs or traits.one_to_one is not None))
         if not is_exact:
             return running.stage.name
-    return "" if source.traits.deal_rest is not None else source.stage.name
+    if source.traits.deal_rest is not None:
+        return ""
+    return f"{source.stage.name} ({source.traits.indivisible})" if source.traits.indivisible else source.stage.name
 
 
-def needs_of_other_ranks(stages: Sequence[RunningStage], obstacle: str = "") -> str:
+def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
     """Return a text: what is needed to resume on another number of ranks, and the stage that causes this.
 
     The text is empty if the state of one rank is enough, if all ranks read the same items, or if the pipeline has no states.
-
-    Args:
-        stages: The stages.
-        obstacle: Why the source cannot divide the rest of an epoch among other ranks; empty if it can.
     """
     source, *rest = stages
     is_stateless = not has_state(source.stage.op, source.traits) or any(one.shape == "stream" and one.traits.state is None for one in rest)
@@ -226,11 +226,11 @@ def needs_of_other_ranks(stages: Sequence[RunningStage], obstacle: str = "") -> 
     if spans := next(filter(_spans_epochs, stages), None):
         does = "carries data from one epoch to the next" if spans is not source else "has a position that fits only its rank"
         return f"{other} is impossible, because {spans.stage.name} {does}"
-    if not obstacle and (name := _obstacle(stages)):
-        obstacle = f"{name} keeps parts of items, or data that only its rank has"
-    if obstacle:
-        return f"{other} is possible only between epochs, because {obstacle}"
-    if (running := next((running for running in rest if not running.keeps_count), None)) is None:
+    if name := _obstacle(stages):
+        return f"{other} is possible only between epochs, because {name} keeps parts of items, or data that only its rank has"
+    if source.traits.indivisible:
+        return f"{other} is possible only between epochs, because {source.traits.indivisible}"
+    if (running := next((running for running in rest if not running.stage.keeps_count), None)) is None:
         return ""
     does = "holds items" if running.shape != "map" else "drops or skips items" if running.stage.ordered else "keeps no order"
     return f"{other} needs the states of all ranks, because {running.stage.name} {does}"
@@ -247,7 +247,7 @@ def tracks(stages: Sequence[RunningStage]) -> bool:
 
 def _in_order(running: RunningStage) -> bool:
     """Return whether a stage passes on items in the order of the source, and holds no items. It can drop items."""
-    return running.stage.ordered if running.shape == "map" else running.keeps_count
+    return running.stage.ordered if running.shape == "map" else running.stage.keeps_count
 
 
 def used_as_json(used: Sequence[Any], stages: Sequence[RunningStage]) -> Any:

@@ -76,6 +76,18 @@ class ReadByRank(NamedTuple):
     used: np.ndarray = _NO_ITEMS
 
 
+class ItemsOfRank(NamedTuple):
+    """The items of one rank in an epoch, or in the rest of an epoch.
+
+    Args:
+        length: Their number.
+        indexes: Returns the indexes of items from their numbers, counted from 0: both are int64 arrays.
+    """
+
+    length: int
+    indexes: Callable[[np.ndarray], np.ndarray]
+
+
 def expect_state(state: Any) -> None:
     """Raise PipelineError if an object is not the return value of ``state_dict()`` of this version."""
     if not isinstance(state, Mapping) or not isinstance(state.get("format"), int):

@@ -235,13 +235,6 @@ class RunningStage:
 
     # --- reports of the stage's code ---
 
-    @property
-    def keeps_count(self) -> bool:
-        """Whether each input of this stage becomes exactly one output, in order, and no input waits in the stage."""
-        if self.traits.one_to_one is not None:
-            return self.traits.one_to_one == "in order" and self.stage.ordered
-        return self.shape == "map" and self.stage.ordered and not self.drops and self.stage.on_error != "skip"
-
     def cannot_make_again(self, waiting: Iterable[Passport]) -> str:
         """Return why inputs that wait in this stage cannot be made again when the run resumes; an empty text if they can."""
         remaining = [passport.made_of for passport in waiting if passport.made_of]

@@ -14,7 +14,7 @@ from itertools import count
 from types import BuiltinFunctionType, FunctionType
 from typing import Annotated, Any, Final, Literal, Protocol
 
-from highway.engine.component import Shape, Traits, layers, name_of, shape_of
+from highway.engine.component import Shape, Stateless, Traits, layers, name_of, shape_of
 from highway.engine.context import Context
 from highway.errors import PipelineError
 from highway.parameters.checks import checked
@@ -149,6 +149,18 @@ class Stage:
     def traits(self) -> Traits:
         """The traits of the component, read once."""
         return Traits.of(self.op)
+
+    @property
+    def keeps_count(self) -> bool:
+        """Whether each input of a map or stream becomes exactly one output, in order, and no input waits in the stage."""
+        if self.traits.one_to_one is not None:
+            return self.traits.one_to_one == "in order" and self.ordered
+        return shape_of(self.op) == "map" and self.ordered and self.on_error != "skip" and not (self.drops or self.traits.drops)
+
+    @property
+    def spans_epochs(self) -> bool:
+        """Whether a source or stream carries data from one epoch to the next."""
+        return self.traits.at_epoch is None and not self.traits.per_epoch and self.traits.state is not Stateless
 
     @property
     def layers(self) -> list[Any]:

@@ -21,6 +21,7 @@ from .file_sources import LevelDBSource as LevelDBSource
 from .file_sources import LMDBSource as LMDBSource
 from .file_sources import TFRecordSource as TFRecordSource
 from .huggingface import HuggingFaceSource as HuggingFaceSource
+from .links import FromQueue as FromQueue
 from .links import ZMQSink as ZMQSink
 from .links import ZMQSource as ZMQSource
 from .maps import Identity as Identity
@@ -48,7 +49,6 @@ from .sinks import ContactSheet as ContactSheet
 from .sinks import DumpImages as DumpImages
 from .sinks import ImageSink as ImageSink
 from .sources import Concat as Concat
-from .sources import FromQueue as FromQueue
 from .sources import Mix as Mix
 from .sources import Zip as Zip
 from .streams import Duplicate as Duplicate

@@ -43,6 +43,7 @@ class Gate:
             stamped=None,
             deal_anew=None,
             deal_rest=None,
+            items_of_rank=None,
             resume=None,
             at_epoch=None if source.at_epoch is None else partial(_at_epoch, source.at_epoch),
         )

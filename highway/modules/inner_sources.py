@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from highway.engine import Pipeline, cancel
@@ -18,6 +19,7 @@ from highway.engine.resume import from_json
 from highway.engine.source import OpenSource, ranks_of, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, EndOfStream, PipelineError
+from highway.reading.several import Combining, SeveralAnew, SourceInside
 
 _APART = 0x9E3779B97F4A7C15  # difference between the seeds of two passes; odd, so that the seeds of all passes differ
 
@@ -105,6 +107,23 @@ def _as_source(source: Any) -> tuple[Any, bool]:
     return Pipeline([stage]) if is_own else stage.op, is_own
 
 
+def pipeline_of(source: Any) -> Pipeline:
+    """Return a source as a pipeline."""
+    op, _ = _as_source(source)
+    return op if isinstance(op, Pipeline) else Pipeline([op])
+
+
+def for_other_ranks(combining: Combining, sources: Sequence[Any]) -> SeveralAnew:
+    """Return the object that converts the states of a source that combines several sources to other ranks."""
+    inner = []
+    for source in sources:
+        op, _ = _as_source(source)
+        traits = Traits.of(op)
+        stages = op.stages if isinstance(op, Pipeline) else [stage for stage, _ in expand([op])]
+        inner.append(SourceInside(stages, partial(pipeline_of, op), traits.numbers_epochs, traits.epochs))
+    return SeveralAnew(combining, inner, lambda: ranks_of_all(sources))
+
+
 def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
     """Iterate over a source on behalf of a stage. The state of the source becomes the state of the stage."""
     with contextlib.closing(OpenSource(source, Traits.of(source), context, state)) as items:
@@ -166,10 +185,8 @@ class SourceInEpochs:
         self._name, self._source, self._context = name, source, context
         op, is_own = _as_source(source)
         self.numbers_epochs = Traits.of(op).numbers_epochs
-        self._pipeline: Pipeline | None = None
-        if self.numbers_epochs:
-            self._is_own = is_own or not isinstance(op, Pipeline)
-            self._pipeline = op if isinstance(op, Pipeline) else Pipeline([op])
+        self._is_own = is_own or not isinstance(op, Pipeline)
+        self._pipeline = pipeline_of(op) if self.numbers_epochs else None
         self.epochs: int
         self.is_inside: bool
         self.is_over: bool

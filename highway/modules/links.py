@@ -1,9 +1,10 @@
-"""Links to other processes and machines, over ZeroMQ."""
+"""Links to other processes and machines, over ZeroMQ, and a source that reads a queue."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import queue
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -280,3 +281,33 @@ def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, default
     named(link.options.codec)
     opener_of(link.transport)  # import the transport before a pipeline exists, so that sockets are closed after pipelines at exit
     return link
+
+
+@checked
+@dataclass
+class FromQueue:
+    """Yield the items of a queue until the queue returns ``EndOfStream`` (the class or an instance).
+
+    Args:
+        queue: A ``queue.Queue``, or any object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as a ``multiprocessing.Queue``.
+
+    >>> import queue
+    >>> source = queue.Queue()
+    >>> for item in (1, 2, EndOfStream):
+    ...     source.put(item)
+    >>> list(Pipeline([FromQueue(source)]))
+    [1, 2]
+    """
+
+    queue: Any
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            check_cancelled()
+            try:
+                item = self.queue.get(timeout=0.1)
+            except queue.Empty:
+                continue
+            if item is EndOfStream or isinstance(item, EndOfStream):
+                return
+            yield item

@@ -1,25 +1,21 @@
-"""Sources that combine other sources, and a source that reads a queue."""
+"""Sources that combine other sources."""
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.random import Generator, Philox
 
 from highway.datasets.mixing.interleave import Stop
 from highway.engine.batch import Item, fields
-from highway.engine.cancel import check_cancelled
 from highway.engine.component import Component, Position, Traits
 from highway.engine.context import Context, here
-from highway.engine.randomness import go_on, state_of
 from highway.engine.resume import as_json
 from highway.engine.stage import Lineage, Passport, Stamped
-from highway.errors import ConfigError, EndOfStream
+from highway.errors import ConfigError
 from highway.modules.inner_sources import (
     SourceInEpochs,
     all_in_epochs,
@@ -28,6 +24,7 @@ from highway.modules.inner_sources import (
     drawn_anew,
     epochs_of,
     expect_source,
+    for_other_ranks,
     length_of_epoch,
     may_have_length,
     numbers_epochs,
@@ -36,6 +33,7 @@ from highway.modules.inner_sources import (
 )
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
+from highway.reading.several import Choices
 
 
 @dataclass
@@ -48,6 +46,7 @@ class OfSources:
 
     sources: Annotated[list[Component], Predicate(bool, "at least one")]
 
+    in_step: ClassVar[bool] = False  # whether the n-th items of all sources become one item
     skips: ClassVar[bool] = True  # whether the rest of an epoch can be skipped, because each epoch begins with a new epoch of each source
 
     def __post_init__(self) -> None:
@@ -55,26 +54,31 @@ class OfSources:
             expect_source(self, f"sources[{position}]", source)
 
     def __highway__(self) -> Traits:
-        epochs, can_remake = self._epochs(), all(map(can_be_remade, self.sources))
+        epochs, anew = self._epochs(), for_other_ranks(self, self.sources)
+        divides = self.skips and not anew.obstacle
         return Traits(
+            at_epoch=anew.at_epoch if self.skips and epochs and anew.restarts else None,
+            deal_anew=anew.from_one if divides else None,
+            deal_rest=anew.from_all if divides else None,
+            indivisible=anew.indivisible,
             length=self._length,
             numbers_epochs=bool(epochs),
             epochs=self._number_of_epochs([number for number in epochs if number is not None]) if epochs and None not in epochs else None,
             state=Position,
-            remake=self._remake if can_remake else None,
+            remake=self._remake if all(map(can_be_remade, self.sources)) else None,
             ranks=lambda: ranks_of_all(self.sources),
         )
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()
         position = context.state_of(self)
-        epoch, index, states, saved = position.value or (0, 0, [], None)
-        resumes = position.value is not None
+        epoch, index, states, saved, *begun = position.value or (0, 0, [], None)
+        resumes = index > 0
         with all_in_epochs(type(self).__name__, self.sources, context, states) as sources:
             have_epochs = any(source.numbers_epochs for source in sources)
             while resumes or (self._has_epoch(sources, epoch) if have_epochs else epoch == 0):
                 order, resumes = Position(saved), False
-                position.value = lambda: (epoch, index, [source.state() for source in sources], order.state())  # noqa: B023  # called in this epoch
+                position.value = lambda: (epoch, index, [source.state() for source in sources], order.state(), *begun)  # noqa: B023  # called in this epoch
                 for item, passport, part in self._items(sources, epoch, context, order):
                     index += 1
                     yield Stamped(item, self._numbered(passport, epoch, index - 1, part)._replace(made_of=Lineage(part=part)))
@@ -90,6 +94,14 @@ class OfSources:
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
         """Yield the items of an epoch, each with its passport and its ``part`` of a lineage. ``order`` has the state of the order."""
         raise NotImplementedError
+
+    def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
+        """Return the numbers of the sources' items in some items of an epoch: see :class:`~highway.reading.several.Combining`."""
+        raise NotImplementedError
+
+    def order_at(self, counts: list[int], epoch: int, begin: int) -> Any:
+        """Return the state of the order at an item of an epoch."""
+        return None
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
         """Return whether there is a further epoch. Called only if a source numbers its epochs."""
@@ -157,6 +169,10 @@ class Concat(OfSources):
             for item, passport in source:
                 yield item, passport, _part(place, source, passport)
 
+    def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
+        stops = np.cumsum(counts)
+        return [numbers[(stop - own <= numbers) & (numbers < stop)] - (stop - own) for own, stop in zip(counts, stops, strict=True)]
+
 
 @checked
 @dataclass
@@ -178,7 +194,12 @@ class Zip(OfSources):
     [('a', 1, 10), ('b', 2, 20)]
     """
 
+    in_step: ClassVar[bool] = True
+
     strict: bool = True
+
+    def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
+        return [numbers] * len(counts)
 
     def _number_of_epochs(self, epochs: list[int]) -> int:
         return min(epochs)
@@ -297,21 +318,19 @@ class Mix(OfSources):
     def _items(
         self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
-        rng = Generator(Philox(key=epoch << 64 | context.seed_or(self.seed)))
         if self.skips:
             _begun(sources, epoch)
         # ``given``: number of items from each source in this epoch. ``whole``: the sources of which a whole epoch was yielded.
         given, whole = [0] * len(sources), set[int]()
         if order.value is None:
-            shares = self._shares(sources)
+            choices = self._choices(self._shares(sources), context, epoch)
         else:
-            left, drawn, given, ended = order.value
-            shares, whole = np.array(left), set(ended)
-            go_on(rng, drawn)
-        order.value = lambda: (shares.tolist(), state_of(rng), given.copy(), sorted(whole))
-        while shares.any():
-            ends = np.cumsum(shares)
-            place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
+            shares, drawn, given, ended = order.value
+            choices, whole = self._choices(shares, context, epoch), set(ended)
+            choices.restore(drawn)
+        order.value = lambda: (choices.shares.copy(), choices.state(), given.copy(), sorted(whole))
+        while any(choices.shares):
+            place = choices.next()
             source = sources[place]
             stamped = next(source, None) if given[place] < source.size or self.skips else None
             if stamped is None and not self.skips:
@@ -323,13 +342,12 @@ class Mix(OfSources):
                 if stamped is None and source.begin():
                     stamped = next(source, None)
             if stamped is None:
-                shares[place] = 0
+                choices.end(place)
                 whole.add(place)
                 if self.stop == "first" or (self.stop == "restart" and self._ends(whole)):
                     return
                 continue
-            if self.by_size:
-                shares[place] -= 1
+            choices.took(place)
             given[place] += 1
             yield stamped.item, stamped.passport, _part(place, source, stamped.passport)
         if self.by_size:
@@ -339,51 +357,35 @@ class Mix(OfSources):
         """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` has the sources of which a whole epoch was yielded."""
         return len(whole) >= (1 if self.stop == "first" else len(self.sources))
 
-    def _shares(self, sources: list[SourceInEpochs]) -> np.ndarray:
+    def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
+        places = self._choices(self._shares_of(counts), here(), epoch, begin).places(counts, 1 + int(numbers.max(initial=-1)))
+        return [np.searchsorted(np.flatnonzero(places == place), numbers[places[numbers] == place]) for place in range(len(counts))]
+
+    def order_at(self, counts: list[int], epoch: int, begin: int) -> Any:
+        shares = self._shares_of(counts)
+        return shares, self._choices(shares, here(), epoch, begin).state(), [0] * len(counts), []
+
+    def _choices(self, shares: list[float], context: Context, epoch: int, begin: int = 0) -> Choices:
+        return Choices(shares, epoch << 64 | context.seed_or(self.seed), begin, self.by_size)
+
+    def _shares_of(self, counts: list[int]) -> list[float]:
+        return list(map(float, counts)) if self.by_size else self.weights or [1.0] * len(counts)
+
+    def _shares(self, sources: list[SourceInEpochs]) -> list[float]:
         if not self.by_size:
-            return np.array(self.weights or [1.0] * len(sources))
+            return self._shares_of([0] * len(sources))
         lengths = []
         for place, source in enumerate(self.sources):
             try:
                 lengths.append(float(length_of_epoch(source)))
             except TypeError as error:
                 raise self._no_length(place, f" ({error})") from None
-        return np.array([0.0 if source.is_over else length for source, length in zip(sources, lengths, strict=True)])
+        return [0.0 if source.is_over else length for source, length in zip(sources, lengths, strict=True)]
 
     def _expect_no_more(self, sources: list[SourceInEpochs]) -> None:
         for place, source in enumerate(sources):
             if next(source, None) is not None:
                 raise ValueError(f"Mix: sources[{place}] has more items in an epoch than its length, which by_size draws by; give weights")
-
-
-@checked
-@dataclass
-class FromQueue:
-    """Yield the items of a queue until the queue returns ``EndOfStream`` (the class or an instance).
-
-    Args:
-        queue: A ``queue.Queue``, or any object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as a ``multiprocessing.Queue``.
-
-    >>> import queue
-    >>> source = queue.Queue()
-    >>> for item in (1, 2, EndOfStream):
-    ...     source.put(item)
-    >>> list(Pipeline([FromQueue(source)]))
-    [1, 2]
-    """
-
-    queue: Any
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            check_cancelled()
-            try:
-                item = self.queue.get(timeout=0.1)
-            except queue.Empty:
-                continue
-            if item is EndOfStream or isinstance(item, EndOfStream):
-                return
-            yield item
 
 
 def _joined(items: list[Item]) -> Item:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from highway.datasets.dataset import Dataset
-from highway.engine.resume import ReadByRank
+from highway.engine.resume import ItemsOfRank, ReadByRank
 from highway.errors import PipelineError
 from highway.reading.deal import Dealer
 from highway.reading.remix import Mixing
@@ -59,6 +59,18 @@ class Division:
                 "the states of one checkpoint"
             )
         return min((number + 1) * self.size, self.stop)
+
+    def items(self, rank: int) -> ItemsOfRank:
+        """Return the items of a rank."""
+        sampler = self.sampler
+
+        def indexes(numbers: np.ndarray) -> np.ndarray:
+            if self.batch_size is None and sampler.in_stretches:
+                return numbers + rank * sampler.share
+            places = numbers * sampler.world_size + rank
+            return sampler.rest.at(places) if self.batch_size is None else places + sampler.read
+
+        return ItemsOfRank(-(-self.stop // self.size), indexes)
 
     def positions(self, rank: int, first: int, stop: int) -> np.ndarray:
         """Return the epoch positions of a rank's samples ``first`` to ``stop`` (exclusive). A dealer needs a range of whole batches."""
@@ -270,8 +282,15 @@ class Anew:
         state[2] = rest.as_json()
         return state
 
+    def items_of_rank(self, read: ReadByRank, epoch: int) -> ItemsOfRank:
+        """Return the items of a rank in an epoch. Epochs before the one of the rest have ended."""
+        _, _, rest, size, of = self._begun(read).state[:5]
+        items = self._divide(epoch, rest if epoch == of else 0, read.rank[1], size).items(read.rank[0])
+        return items if epoch >= of else items._replace(length=0)
+
     def _begun(self, read: ReadByRank) -> ReadByRank:
-        return read if read.state else read._replace(state=[0, 0, 0, self._reader.rows_on(read.rank[1]) or 0, 0])
+        state = read.state or [0, 0]
+        return read if len(state) > 2 else read._replace(state=[*state, 0, self._reader.rows_on(read.rank[1]) or 0, 0])
 
     def _divide(self, epoch: int, rest: Any, world_size: int, rows: int) -> Division:
         current = self._sampler()

@@ -68,8 +68,8 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | N
     total, size = length_of(dataset), reader.rows or 1
     if total == 0:
         raise DatasetError(f"{described(dataset)} is empty: there is no sample to read")
-    whole = sampler_of(dataset, seed, reader.shuffle, reader.window, start)
-    sampler = replace(whole, rank=rank, world_size=world_size, on_uneven=reader.on_uneven)
+    sampler = sampler_of(dataset, seed, reader.shuffle, reader.window, start)
+    sampler = replace(sampler, rank=rank, world_size=world_size, on_uneven=reader.on_uneven)
     length = batches_of(reader, sampler)
     if length == 0:
         each = f" for each of {world_size} ranks" if world_size > 1 else ""
@@ -134,9 +134,8 @@ class BatchInWork:
         self.keys = [keys[number] for number in self.numbers] if keys else []
         sampler = epoch.sampler
         number = sampler.read + index * sampler.world_size + sampler.rank
-        made_of = None
-        if sampler.read:
-            made_of = Lineage(part=positions.tolist() if len(sampler.rest.singles) else sampler.rest.tail)
+        part = positions.tolist() if len(sampler.rest.singles) else sampler.rest.tail
+        made_of = Lineage(part=part) if sampler.read else None
         rows = Positions(number, self._rows(is_even))
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of, positions=rows)
         self.draws = epoch.draws(positions) if reading.reader.draws else None
@@ -291,12 +290,13 @@ class RowRanges:
             at_epoch=anew.at_epoch,
             deal_anew=anew.from_one,
             deal_rest=anew.from_all,
+            items_of_rank=anew.items_of_rank,
+            indivisible="shuffle='blocks' gives each rank its own blocks" if reader.shuffle == "blocks" else "",
             resume=self._resume,
         )
 
     def _sampler(self, context: Context | None = None) -> Sampler:
-        seed = (context or here()).seed_or(self.stands_for.seed)
-        return shares(self.stands_for, self.dataset, seed, self.mixing.start)[0]
+        return shares(self.stands_for, self.dataset, (context or here()).seed_or(self.stands_for.seed), self.mixing.start)[0]
 
     def _resume(self, states: Sequence[Any], is_replaced: bool) -> None:
         if is_replaced and self.cache is not None:

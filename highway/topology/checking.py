@@ -189,9 +189,7 @@ class _Stages:
         """Return a text: what is needed to resume on another number of ranks. It is empty if the state of one rank is enough."""
         if not self._expanded:
             return ""
-        stages = Run(self._expanded, None, Origin()).stages
-        in_blocks = getattr(stages[0].layers[-1], "shuffle", None) == "blocks"
-        return needs_of_other_ranks(stages, "shuffle='blocks' gives each rank its own blocks" if in_blocks else "")
+        return needs_of_other_ranks(Run(self._expanded, None, Origin()).stages)
 
     def _parameters(self, link: str, direction: Direction) -> dict[str, Any]:
         found = self._topology.plan.link_parameters(link, self._process.role, self._process.replica, direction, self._most)

@@ -4,6 +4,7 @@ Each case is a random pipeline. It runs on a random number of ranks for a random
 last ranks give the rest. ``pytest --resume-cases 100000`` runs as many cases.
 """
 
+import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -18,7 +19,23 @@ from highway import DROP, Pipeline, Stage, Traits
 from highway.engine import Stateless
 from highway.engine.stage import Passport, Stamped
 from highway.errors import EndOfStream, PipelineError
-from highway.modules import Batch, BatchByShape, Bucket, Cache, Deal, FixedEpochs, Pack, Reader, Shuffle, Take, Tee, Unbatch
+from highway.modules import (
+    Batch,
+    BatchByShape,
+    Bucket,
+    Cache,
+    Concat,
+    Deal,
+    FixedEpochs,
+    Mix,
+    Pack,
+    Reader,
+    Shuffle,
+    Take,
+    Tee,
+    Unbatch,
+    Zip,
+)
 
 
 def numbers(item):
@@ -60,6 +77,12 @@ MAPS = {
     "broken": lambda n: Stage(broken, num_workers=n, on_error="skip"),
     "unordered": lambda n: Stage(partial(plus, by=n), num_workers=2, ordered=False),
 }
+SOURCES = {
+    "concat": lambda first, second: [Concat([first, Pipeline([second, partial(plus, by=2)])])],
+    "zip": lambda first, second: [Zip([first, second]), unzipped],
+    "mix": lambda first, second: [Mix([first, second], weights=[2, 1])],
+    "mix by size": lambda first, second: [Mix([Stage(first, name="first"), second], by_size=True, seed=8)],
+}
 STREAMS = {
     "shuffle": lambda n: Shuffle(4 * n),
     "tee": lambda n: Tee(id),
@@ -68,6 +91,15 @@ STREAMS = {
     "pack": lambda n: Pack(2 + n, bins=2),
     "by shape": lambda n: BatchByShape(1 + n),
 }
+SECOND = 1000  # the first sample of the second of two readers
+
+
+def unzipped(pair):
+    first, second = pair
+    assert np.array_equal(first + SECOND, second), "other samples were paired"
+    return first
+
+
 ENDS = ["batch", "bucket", "pack", "by shape"]  # they give batches
 
 
@@ -76,12 +108,14 @@ class Case:
     """A pipeline on any number of ranks.
 
     Args:
-        total: Number of samples.
-        settings: Settings of the reader.
+        source: The kind of the source: a reader, or two readers in another source.
+        total: Number of samples. The second of two readers has fewer, except in ``Zip``.
+        settings: Settings of the readers.
         stages: For each stage after the reader: its kind, and a number from 1 to 3 that is its parameter.
         by_loop: Whether loops take the items, and not ``dequeue()``.
     """
 
+    source: str
     total: int
     settings: tuple
     stages: tuple
@@ -103,15 +137,22 @@ class Case:
             stages += [("array", 1)] * (has_order and end in ("pack", "by shape"))
             stages += [(end, rng.randint(1, 3))] * has_order
             stages += [("shuffle", rng.randint(1, 2))] * (has_order and rng.random() < 0.3)
-        return cls(rng.randint(5, 40), tuple(settings.items()), tuple(stages), rng.random() < 0.7)
+        source = rng.choice(["reader", "reader", *SOURCES])
+        return cls(source, rng.randint(5, 40), tuple(settings.items()), tuple(stages), rng.random() < 0.7)
+
+    def readers(self, rank, world_size):
+        first = range(self.total)
+        second = range(SECOND, SECOND + (self.total if self.source == "zip" else max(self.total // 2, 5)))
+        how = {"epochs": 2, "rank": rank, "world_size": world_size} | dict(self.settings)
+        return [Reader(InBlocks(samples), **how) for samples in (first, second)[: 1 + (self.source != "reader")]]
 
     def build(self, rank, world_size, upto=None):
-        reader = Reader(InBlocks(range(self.total)), epochs=2, rank=rank, world_size=world_size, **dict(self.settings))
-        stages = []
+        readers = self.readers(rank, world_size)
+        stages = [*readers] if self.source == "reader" else SOURCES[self.source](*readers)
         for place, (kind, number) in enumerate(self.stages[:upto]):
             stage = (MAPS | STREAMS)[kind](number)
             stages.append(Stage(stage.op if isinstance(stage, Stage) else stage, **self._how(stage), name=f"{kind}{place}"))
-        return Pipeline([reader, *stages], seed=3)
+        return Pipeline(stages, seed=3)
 
     @staticmethod
     def _how(stage):
@@ -126,18 +167,21 @@ class Case:
         return any(kind in ("some", "broken") for kind, _ in self.stages)
 
     def expected(self):
-        """Return, for each epoch, the value of each sample that the maps keep, and the order of the samples."""
+        """Return, for each epoch, the value of each sample that the maps keep, and the orders of the readers."""
         settings = {name: value for name, value in self.settings if name not in ("batch_size", "deal")}
         settings["shuffle"] = dict(self.settings)["shuffle"]
-        plain = Case(self.total, tuple(settings.items()), tuple(one for one in self.stages if one[0] in MAPS), True)
+        plain = Case(self.source, self.total, tuple(settings.items()), tuple(one for one in self.stages if one[0] in MAPS), True)
         names = [f"{kind}{place}" for place, (kind, _) in enumerate(self.stages) if kind in MAPS]
         values, orders = [], []
-        with plain.build(0, 1) as pipeline, Pipeline(pipeline.stages[:2], seed=3) as reader:
-            renamed = [Stage(stage.op, **self._how(stage), name=name) for stage, name in zip(pipeline.stages[2:], names, strict=True)]
-            with Pipeline([*pipeline.stages[:2], *renamed], seed=3) as maps:
+        with plain.build(0, 1) as pipeline:
+            source, stages = pipeline.stages[: -len(names) or None], pipeline.stages[len(pipeline.stages) - len(names) :]
+            renamed = [Stage(stage.op, **self._how(stage), name=name) for stage, name in zip(stages, names, strict=True)]
+            with Pipeline([*source, *renamed], seed=3) as maps:
                 for _ in range(2):
                     values.append({number % APART: number for item in maps for number in numbers(item)})
-                    orders.append([number for item in reader for number in numbers(item)])
+        pipelines = [Pipeline([reader], seed=3) for reader in plain.readers(0, 1)]
+        for _ in range(2):
+            orders.append([[number for item in pipeline for number in numbers(item)] for pipeline in pipelines])
         return values, orders
 
 
@@ -204,7 +248,8 @@ def check(number):
             for epoch in range(2):
                 read[epoch] += taken[epoch]
         states = [state for _, state in found]
-    most = sum(size - 1 for size, _ in history)  # each division may repeat or drop samples to even out the ranks
+    most = sum(size - 1 for size, _ in history)  # each division may repeat or drop samples of a reader to even out the ranks
+    most *= 1 + (case.source not in ("reader", "zip"))
     values, orders = case.expected()
     for epoch in range(2):
         times = Counter(one % APART for one in read[epoch])
@@ -217,7 +262,7 @@ def check(number):
         again = sorted(one for one, count in times.items() for _ in range(count - 1))
         if case.pads:
             assert not missing, where
-            allowed = Counter(one for size, _ in history for one in (orders[epoch] * 5)[: size - 1])
+            allowed = Counter(one for size, _ in history for order in orders[epoch] for one in (order * 5)[: size - 1])
             assert not Counter(again) - allowed or dict(case.settings)["shuffle"] == "blocks", where
             assert len(again) <= most, where
         else:
@@ -229,6 +274,70 @@ def check(number):
 def test_the_states_of_all_ranks_resume_on_any_number_of_ranks(first):
     ends = Counter(check(number) for number in range(first, first + AT_ONCE))
     assert ends["dealt"] > AT_ONCE / 2, ends
+
+
+# --- several readers ---
+
+
+def second_reader(rank, world_size, **how):
+    return Reader(InBlocks(range(SECOND, SECOND + 9)), epochs=3, rank=rank, world_size=world_size, **how)
+
+
+def of_several(kind, rank, world_size, *stages, **how):
+    first = Reader(InBlocks(range(24)), epochs=3, rank=rank, world_size=world_size, **how)
+    return Pipeline([kind([first, second_reader(rank, world_size, **how)]), *stages], seed=3)
+
+
+@pytest.mark.parametrize("kind", [Concat, Mix, partial(Mix, by_size=True), partial(Zip, strict=False)])
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 7])
+def test_the_state_of_one_rank_is_enough_for_several_readers_if_the_stages_hold_nothing(kind, batch_size, count):
+    def build(rank, world_size):
+        return of_several(kind, rank, world_size, batch_size=batch_size)
+
+    def flat(item):
+        return [one for part in item for one in flat(part)] if isinstance(item, tuple) else numbers(item)
+
+    states, read = [], []
+    for world_size, items in ((2, count), (3, 1), (1, None)):
+        new = []
+        for rank in range(world_size):
+            with build(rank, world_size) as pipeline:
+                if states:
+                    pipeline.load_state_dict(states[rank % len(states)])
+                items_of_rank = pipeline if items is None else (pipeline.dequeue() for _ in range(items))
+                with contextlib.suppress(EndOfStream):  # the last epoch may be over
+                    for item in items_of_rank:
+                        read += [(pipeline.epoch, number) for number in flat(item)]
+                new.append(saved(pipeline))
+        states = new
+    found = Counter(number for epoch, number in read if epoch == 0)
+    whole = {*range(24), *range(SECOND, SECOND + 9)}
+    assert set(found) <= whole if isinstance(kind, partial) and kind.func is Zip else set(found) == whole
+    assert sum(found.values()) - len(found) <= 6  # the second of two readers has as many positions as needed for even ranks
+
+
+def test_a_source_whose_items_do_not_follow_from_their_number_is_refused_in_the_middle_of_an_epoch():
+    def build(rank, world_size):
+        first = Reader(InBlocks(range(24)), epochs=3, rank=rank, world_size=world_size)
+        return Pipeline([Concat([first, Pipeline([second_reader(rank, world_size), Shuffle(3)])]), Batch(2)], seed=3)
+
+    refused(
+        build,
+        states_after(build, [2, 2]),
+        r"Concat \(sources\[1\] has Shuffle, which may hold, drop or skip items; put it after\) cannot resume on other ranks in the "
+        r"middle of an epoch, .*; resume on as many ranks, or from states between two epochs",
+    )
+
+
+def test_a_zip_whose_readers_have_read_different_positions_is_refused():
+    def build(rank, world_size):
+        readers = [Reader(range(24), size, epochs=3, rank=rank, world_size=world_size) for size in (2, 3)]
+        return Pipeline([Zip(readers, strict=False)], seed=3)
+
+    states = states_after(build, [2, 2])
+    refused(build, states, "Zip cannot divide its items anew: its sources have read different positions of the epoch, because their batch")
+    refused(build, states[0], "Zip cannot divide its items anew: its sources have read different positions of the epoch")
 
 
 # --- between two epochs ---
@@ -245,6 +354,11 @@ BETWEEN = {
     "skips": lambda path, *ranks: of_two_epochs(*ranks, Stage(broken, on_error="skip"), Shuffle(4)),
     "unordered": lambda path, *ranks: of_two_epochs(*ranks, Stage(partial(plus, by=1), num_workers=2, ordered=False)),
     "cache in memory": lambda path, *ranks: of_two_epochs(*ranks, Cache(batched=False), Shuffle(3)),
+    "several": lambda path, *ranks: of_several(Concat, *ranks, Shuffle(3)),
+    "several that hold items": lambda path, rank, world_size: Pipeline(
+        [Mix([Reader(range(24), epochs=3, rank=rank, world_size=world_size), Pipeline([second_reader(rank, world_size), Shuffle(3)])])],
+        seed=3,
+    ),
     "cache in a folder": lambda path, *ranks: of_two_epochs(*ranks, Cache(path), batch_size=3),
     "cache that is full": lambda path, *ranks: of_two_epochs(*ranks, Cache(budget=1), batch_size=3),
     "cache of batches": lambda path, *ranks: of_two_epochs(*ranks, Batch(3), Cache(), Unbatch()),
@@ -261,6 +375,7 @@ def test_a_state_of_one_rank_between_two_epochs_fits_any_number_of_ranks(shape, 
             list(pipeline)
         state = saved(pipeline)
     kept = {number for number in range(24) if not (shape == "drops" and number % 2 == 0) and not (shape == "skips" and number % 4 == 1)}
+    kept |= set(range(SECOND, SECOND + 9)) if shape.startswith("several") else set()
     found = []
     for rank in range(world_size):
         with build(rank, world_size) as pipeline:
@@ -276,7 +391,8 @@ def test_a_state_of_one_rank_between_two_epochs_fits_any_number_of_ranks(shape, 
                 list(pipeline)
     for epoch in range(3 - epochs):
         times = Counter(number for rank in found for number in rank[epoch])
-        assert times == Counter(kept), (epoch, times)
+        extra = Counter(number for number in times if number >= SECOND)  # 9 samples on 2 or 4 ranks
+        assert times - extra - extra == Counter(number for number in kept if number < SECOND) and set(times) == kept, (epoch, times)
 
 
 @pytest.mark.parametrize("stage", [FixedEpochs(5), Take(30)])

@@ -220,8 +220,22 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
         ),
         ("[{Reader: {dataset: {Npy: x.npy}}}, {Take: 9}]", "is impossible, because Take carries data from one epoch to the next"),
         (
-            "[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}}}]}]",
-            "is impossible, because Concat has a position that fits only its rank",
+            "[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}, shuffle: blocks}}]}]",
+            "is possible only between epochs, because shuffle='blocks' gives each rank its own blocks",
+        ),
+        ("[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}}}]}]", ""),
+        (
+            "[{Zip: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}}}]}, {Batch: 8}]",
+            "needs the states of all ranks, because Batch holds items",
+        ),
+        (
+            "[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Noise: {shape: [2], count: 9}}]}, {Batch: 8}]",
+            "is possible only between epochs, because Concat (sources[1] is no reader) keeps parts of items, or data that only its rank "
+            "has",
+        ),
+        (
+            "[{Mix: {sources: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}}}], stop: first}}]",
+            "is impossible, because Mix has a position that fits only its rank",
         ),
         ("[{Reader: {dataset: {Npy: x.npy}, batch_size: 8}}, Identity]", ""),
         ("[{Reader: {dataset: {Npy: x.npy}}}, {Batch: 8}, {ContactSheet: out.png}]", ""),  # a sink
