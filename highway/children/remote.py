@@ -98,8 +98,8 @@ class RemoteMaps:
     def receive(self) -> Iterator[Outcome]:
         """Wait for answers, and yield the outcomes of the first items in order.
 
-        An outcome is a pair of an error (or ``None``) and a result. The error was raised by the maps or by sending the item or its result,
-        or it is a RemoteError (the child has died) or a TimeoutError (the item takes too long).
+        An outcome is a pair of an error (or ``None``) and a result. The error is one of these: an error of the maps, an error from sending
+        the item or its result, a RemoteError (the child has died), or a TimeoutError (the item takes too long).
 
         Raises:
             Exception: a map reported an error that the stage does not skip.
@@ -231,7 +231,7 @@ class RemoteMaps:
             yield self._handed.popleft().error, None
 
     def _lost(self, error: BaseException | None) -> Outcome:
-        """Drop a child that has died or cannot start. Its first item becomes the error. A new child gets the later items."""
+        """Drop a child that has died or cannot start. The outcome of its first item is ``error``. A new child gets the later items."""
         self._drop()
         self._unsent.popleft()
         return error, None

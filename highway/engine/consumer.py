@@ -129,7 +129,7 @@ class Consumer:
         return position
 
     def received(self, position: Consumer | PipelineError | None) -> None:
-        """Make :meth:`state` return the state at ``position``. If ``position`` is an error, raise it there. ``None`` undoes the call."""
+        """Make :meth:`state` return the state at ``position``, or raise ``position`` if it is an error. ``None`` undoes the call."""
         self._received = position
         self.is_in_stage &= position is not None
 

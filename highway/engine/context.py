@@ -62,11 +62,12 @@ class Context:
         draining: Whether :meth:`highway.Pipeline.drain` was called. Draining ends the input early. A stream that creates its own items must
             check ``draining`` and stop.
         lock: A lock for the code of the stage. A worker holds the lock while it changes an object that the workers share.
-        changed: A condition that wakes :meth:`wait_until`. To change what a stage waits for, hold the condition and call ``notify_all()``.
+        changed: A condition that wakes :meth:`wait_until`. Code that changes a value for which a stage waits must hold the condition and
+            call ``notify_all()``.
         limit: The time limit of the stage; ``None`` if it has no timeout.
 
     Args:
-        report_error: Receives errors that the stage reports. It returns if the stage skips the error; otherwise, it raises the error.
+        report_error: A function that receives the errors that the stage reports. If the stage does not skip an error, it raises the error.
         report_state: Called with ``"starved"`` or ``"blocked"`` when the stage begins to wait, and with ``"busy"`` afterwards.
         seed: The seed of the pipeline.
         is_stage: Whether this context belongs to a stage, not to code outside of any pipeline.
@@ -96,7 +97,7 @@ class Context:
         self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items because it was drained
         self.is_wanted = True  # for a source: whether it is allowed to begin
         self.lock = threading.Lock()
-        self._changing = threading.RLock()  # the main thread takes it directly: Ctrl-C can leave the lock inside a Condition held
+        self._changing = threading.RLock()  # taken directly on the main thread: Ctrl-C can leave the lock of a Condition held
         self.changed = threading.Condition(self._changing)
         self.limit: Limit | None = None
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the id of a component, while it exists
@@ -137,10 +138,10 @@ class Context:
         return self.seed % 2**63 if own is None else own
 
     def state_of(self, component: Any) -> Any:
-        """Return the state of the component, which ``Traits(state=...)`` has created. If the run resumes, the state is restored.
+        """Return the state of the component, an object from ``Traits(state=...)``. If the run resumes, the state is restored.
 
-        Outside a stage, such as in ``iter(source)``, return a new state. A stream can call another component that asks for its state. This
-        run then cannot return states, because only the state of the stream is saved.
+        Outside a stage, such as in ``iter(source)``, return a new state. If a stream calls a component that also has a state, the run
+        cannot return states, because only the state of the stream is saved.
         """
         runs, state = self.running
         if runs is not component or state is None:
@@ -238,7 +239,7 @@ class Context:
         if key not in self._counters:
             try:
                 held: object = weakref.ref(component, lambda _: self._counters.pop(key, None))
-            except TypeError:  # no weak reference to it is possible, such as to a tuple: keep the component alive
+            except TypeError:  # a tuple, for example, has no weak references: keep the component alive
                 held = component
             self._counters.setdefault(key, (held, {} if copy_of is None else self._counters_of(copy_of)))
         return self._counters[key][1]

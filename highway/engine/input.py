@@ -102,7 +102,7 @@ class InputByEpoch(StageInput):
 
 
 def together(items: Items) -> Iterator[list[Stamped]]:
-    """Yield the items that arrived together as lists, with passports. ``items.passport`` is the passport of a list's first item."""
+    """Yield lists of items with passports. The items of a list arrived together. ``items.passport`` belongs to a list's first item."""
     for item in items:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 

@@ -45,7 +45,7 @@ class Pipeline:
         start: Whether a pipeline that ends in a sink runs at the end of the script, if the script has neither run nor stopped it.
         isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
             picklable. Arrays are views of shared memory. The items are the same as without ``isolated``.
-        budget_mb: Megabytes of shared memory for the items of an isolated pipeline, or of all peers. An item can take at most half of it.
+        budget_mb: Megabytes of shared memory for the items of an isolated pipeline, or of all peers. An item can use half of them at most.
         peers: Processes of this host that get the same items, which the first process reads: see :func:`highway.adapters.torch.peers`.
 
     Raises:
@@ -81,7 +81,7 @@ class Pipeline:
             raise ConfigError(f"Pipeline: seed={seed!r}; expected an integer, or None") from None
         expanded, origin = expand(stages), origin or Origin(os.uname().nodename)
         self._arguments = (stages, seed, origin, False, isolated, budget_mb, peers)
-        self.stages = [stage for stage, _ in expanded]  # the parts of composites, not the composites
+        self.stages = [stage for stage, _ in expanded]  # with the parts of composites in place of composites
         self.seed = seed
         self._run = Run(expanded, seed, origin)
         if isolated or peers is not None:
@@ -254,7 +254,7 @@ class Pipeline:
         return self._consumer.state()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] | None = ()) -> None:
-        """Resume from a state of an earlier pipeline with the same stages. The first loop yields the rest of that epoch.
+        """Resume from a state of an earlier pipeline with the same stages. The first loop yields the rest of the epoch in the state.
 
         The stages process some items again: items that waited in a stage, or came after the last marker. The loop does not get these items.
 

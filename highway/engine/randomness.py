@@ -57,7 +57,7 @@ def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
 
 
 class Substreams:
-    """A generator that can be set to any position of any sequence. To set it is much faster than to create a new generator."""
+    """A generator that can be set to any position of any sequence. Setting a generator is much faster than creating a generator."""
 
     def __init__(self) -> None:
         self._rng = Generator(Philox(key=0))

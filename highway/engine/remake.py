@@ -239,7 +239,7 @@ def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
 def tracks(stages: Sequence[RunningStage]) -> bool:
     """Return whether a state must list which of the source's items are in the items after the marker.
 
-    It need not if all stages keep the order. The last item then shows which items came before.
+    If all stages keep the order, the list is not needed, because the last item shows which items came before.
     """
     _, *rest = stages
     return not _obstacle(stages) and not all(map(_in_order, rest))
@@ -273,7 +273,7 @@ def _all_source_items(passport: Passport, stages: Sequence[RunningStage]) -> lis
 
 
 def lists_sources(stages: Sequence[RunningStage]) -> bool:
-    """Return whether another process needs the :func:`short_lineage` of each item. With only one rank, it does not need it."""
+    """Return whether another process needs the :func:`short_lineage` of each item. With only one rank, no lineage is needed."""
     source = stages[0]
     ranks = ranks_of(source.stage.op, source.traits)
     return any(world_size > 1 for _, world_size in ranks) and tracks(stages) and _merging(stages) is not None

@@ -72,7 +72,7 @@ class LeftOut:
         errors: Number of errors in this run.
         fatal: The error that exceeded ``max_errors``.
         last: The text of the last error.
-        earlier: Number of errors in the run that this run resumes. They count for ``max_errors``.
+        earlier: Number of errors in the run that this run resumes. These errors count for ``max_errors``.
         behind: Number of errors after each marker, by marker. The key ``None`` stands for the time before the first marker.
     """
 
@@ -148,7 +148,7 @@ class RunningStage:
         self.drops = stage.drops or self.traits.drops
         self.has_renumbered = False  # whether a map has changed the epoch or index of an item
         self.has_dropped = False  # whether a map that does not declare drops has returned DROP
-        self.is_counted = False  # whether len(pipeline) was called; it relies on maps that do not declare drops
+        self.is_counted = False  # whether len(pipeline) was called; then only maps that declare drops are allowed to drop
         self.numbers_epochs = False  # whether the passports of the inputs give their epochs
         self.in_work = EpochInWork(self.context)
         self.number = 0

@@ -93,12 +93,12 @@ class Stage:
             worker makes its copy with ``copy.deepcopy`` when it begins. All copies start in the same state. A map that has its own
             generator must therefore seed this generator from ``rng``.
         name: Name in statistics and messages. Random numbers depend on the name. If empty, the name of the class or function.
-        drops: Whether a map is allowed to return ``DROP``. If it is not, ``DROP`` ends the run with an error in two cases, because they
-            depend on the number of items: there are several ranks, or ``len(pipeline)`` was called (``list(pipeline)`` calls it).
+        drops: Whether a map is allowed to return ``DROP``. If it is not, ``DROP`` ends the run with an error in two cases in which the
+            number of items matters: there are several ranks, or ``len(pipeline)`` was called (``list(pipeline)`` calls it).
         timeout: Maximum seconds, above 0, for a map to process an item, or for a reader to read a sample. ``None``: no limit.
-        attempts: With ``timeout``, the number of attempts, at least 1. If an attempt takes too long and it is not the last, a warning names
-            the item and the line of code that hangs, and a new thread tries the item again with the same random numbers. If the last
-            attempt takes too long, the result is a ``TimeoutError``, and ``on_error`` applies.
+        attempts: With ``timeout``, the maximum number of attempts, at least 1. If an attempt takes too long, a warning names the item and
+            the line of code that hangs, and a new thread tries the item again with the same random numbers. If the last attempt takes too
+            long, the result is a ``TimeoutError``, and ``on_error`` applies.
 
     Python cannot end a thread that hangs. highway abandons such a thread: it never uses the thread's result, and the counter
     ``abandoned_threads`` counts the thread. The abandoned thread can use the map while a new thread tries the item again. With a timeout,

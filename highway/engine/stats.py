@@ -170,7 +170,7 @@ class StageStats:
 
     @property
     def memory(self) -> float:
-        """Maximum bytes in the output queue, estimated from the mean size of the items. For a link, plus the budget of its connection."""
+        """Maximum bytes in the output queue, estimated from the mean size of the items, plus the budget of a link's connection."""
         queue = self.capacity * self.bytes / self.items if self.items else 0.0
         return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
 

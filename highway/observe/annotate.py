@@ -66,7 +66,8 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
 def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
     """Return the rates at one end of an edge.
 
-    A link with several roles has several edges. The rates are from the receivers if they belong only to this edge, else from the senders.
+    A link with several roles has several edges. If the receivers belong only to this edge, return their rates. Otherwise, return the rates
+    of the senders.
     """
     senders = [one for one in samples if one.ends.sends == edge.link and one.runs]
     into = [one for one in samples if one.ends.receives == edge.link and one.runs and one.state.role == edge.target]

@@ -20,10 +20,10 @@ _COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
 
 
 class Totals:
-    """Sums the statistics of all processes of each replica. Pass every state to :meth:`count`; processes without a state are missing."""
+    """Sums the statistics of all processes of each replica. Pass every state to :meth:`count`, so that no process is missed."""
 
     def __init__(self) -> None:
-        # by replica: the sum over its ended processes, the last statistics of the current process, and the number of restarts before it
+        # by replica: the sum over its ended processes, the last statistics of the current process, and the number of restarts so far
         self._seen: dict[tuple[str, int], tuple[PipelineStats | None, PipelineStats | None, int]] = {}
 
     def count(self, states: Iterable[ReplicaState]) -> list[ReplicaState]:
@@ -77,7 +77,7 @@ def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:
-    """Return the fraction, 0 to 1, of time in which the workers of a stage were busy, starved or blocked, over all replicas."""
+    """Return the fraction, 0 to 1, of time in which the workers of a stage were in the state ``part``, over all replicas."""
     total = sum(one.busy + one.starved + one.blocked for one in stages)
     found: float = sum(getattr(one, part) for one in stages) / max(total, 1e-9)
     return found

@@ -222,7 +222,7 @@ class _Ran(NamedTuple):
 
 
 def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: bool = False) -> _Ran:
-    """Run a pipeline with a sink to its end, or until it has enough items."""
+    """Run a pipeline that ends in a sink, until the source ends or ``is_enough()`` is true."""
     pipeline = Pipeline(stages, seed=seed)
     read, rival = bytes_read(), Rival() if rivalled else None
     with rival or contextlib.nullcontext(), ThreadPoolExecutor(1, "highway-bench") as pool:

@@ -29,7 +29,7 @@ PAUSE = 1.0  # seconds to wait before accepting connections again, if the proces
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would appear between the lines of the roles
+logging.getLogger("waitress").setLevel(logging.ERROR)  # waitress's warnings would appear between the lines of the roles
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]

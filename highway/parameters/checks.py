@@ -119,7 +119,7 @@ _WORDS = {"array": "list", "object": "dict", "null": "None"}
 
 
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    """If ``ok`` is false, raise a ParameterError that names a parameter and its value. Use it for conditions on several parameters."""
+    """If ``ok`` is false, raise a ParameterError that names a parameter and its value. This is for conditions on several parameters."""
     if not ok:
         raise ParameterError(f"{type(owner).__name__}: {parameter}={_short(getattr(owner, parameter))}; expected {expected}")
 

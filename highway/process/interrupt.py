@@ -30,7 +30,7 @@ def is_program() -> bool:
 def end_at_once() -> None:
     """If this process is a highway command, make Ctrl-C end it immediately with exit code 130.
 
-    Use it during imports, because some libraries turn ``KeyboardInterrupt`` into another error. The process must have nothing to clean up.
+    Call it before imports, because some libraries turn ``KeyboardInterrupt`` into another error. The process must have nothing to clean up.
     """
     if _is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if Ctrl-C is ignored
         signal.signal(signal.SIGINT, _end)

@@ -244,9 +244,9 @@ class Anew:
 
         - the epoch;
         - the number of finished batches in this epoch (of samples, if there are no batches);
-        - the last :class:`Rest` of an epoch that the run resumed with, as JSON;
+        - the :class:`Rest` of the epoch in which the run last resumed, as JSON;
         - the batch size (0 if there are no batches);
-        - the epoch of this rest;
+        - the number of the epoch to which this rest belongs;
         - the mixture, if its datasets have names.
         """
         return [epoch, 0, 0, self._reader.rows or 0, epoch, *self._mixing.as_json(self._dataset())]
@@ -273,7 +273,7 @@ class Anew:
         return self.from_all([ReadByRank([rank, world_size], read) for rank in range(world_size)])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
-        """Return the state that continues with the positions that no rank has passed on. The state is the same for each new rank."""
+        """Return the state for the rest of the epoch: all positions that no rank has passed on. It is the same for each new rank."""
         epoch, rest = rest_of_epoch([self._begun(read) for read in reads], self._divide)
         if self._mixing.is_replaced:
             epoch, rest = self._mixing.replace(self._dataset(), self._sampler(), epoch, rest)

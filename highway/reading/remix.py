@@ -35,8 +35,8 @@ class Part(NamedTuple):
         samples: Length of the dataset.
         identity: A text that changes when the dataset changes.
         given: Number of samples that the dataset gave before the mixture began, in the epoch in which the mixture began.
-        left: The samples that the dataset had not given when the mixture began: a :class:`Rest` as JSON. Its numbers count over all passes
-            over the dataset.
+        left: The samples that the dataset had not given when the mixture began: a :class:`Rest` as JSON. The positions in this rest count
+            over all passes over the dataset.
     """
 
     seed: int

@@ -48,7 +48,7 @@ class Rest:
         return Rest.without_runs(tail, np.union1d(self.at(places), self.singles[stop:]))
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the positions at places. They can exceed the epoch; :class:`~highway.reading.sampler.Order` wraps them around."""
+        """Return the positions at places. After the end of the epoch, :class:`~highway.reading.sampler.Order` wraps positions around."""
         positions = places + (self.tail - len(self.singles))
         if len(self.singles):
             early = places < len(self.singles)

@@ -248,7 +248,7 @@ class Mixture(NamedTuple):
     Args:
         interleave: Maps each position of an epoch to a part.
         firsts: The index of each part's first sample, int64 ``(D,)``.
-        parts: The samplers of the parts. An epoch of a part is one pass over it.
+        parts: The samplers of the parts. An epoch of a part is one pass over the part.
         start: Where the mixture begins, if it replaces another mixture.
     """
 
@@ -329,9 +329,9 @@ class MixedOrder:
         return which, taken + self._drawn_before[which]
 
     def split(self, position: int) -> tuple[int, np.ndarray]:
-        """Return the first boundary between two shuffled windows at or after ``position``, and the samples that are taken before it.
+        """Return the first window boundary at or after ``position``, and how many samples each part gives before this boundary.
 
-        The second value is, for each part, the number of samples that it gives between the start of the mixture and this boundary.
+        Positions are shuffled only within windows. The counts begin at the start of the mixture.
         """
         window = 1 if self._key is None else _WINDOW
         place = min(-(-(position - self._first) // window) * window, self._total)

@@ -56,7 +56,7 @@ def placed_anywhere(topology: Topology) -> Wiring:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveEngine(Engine):
-    """An engine whose processes highway starts and watches. highway shows their output, as if they ran on this machine.
+    """An engine whose processes highway starts and watches. highway also shows the output of these processes.
 
     Args:
         connect: Function that returns a launcher.

@@ -21,7 +21,7 @@ from highway.run.remote import News
 
 T = TypeVar("T")
 
-SEGMENT = 1 << 20  # when a file has this many bytes, the writer begins the next file, and the reader deletes the file after reading it
+SEGMENT = 1 << 20  # maximum bytes of a file; then the writer begins the next file, and the reader can delete the full file
 
 
 class JobOrder(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class RoleSoftware(msgspec.Struct, frozen=True):
-    """The software versions on which the pixels of a role depend, and the first host that has published them."""
+    """The software versions on which the pixels of a role depend, and the first host that has published these versions."""
 
     software: str
     host: str

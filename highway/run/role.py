@@ -27,7 +27,7 @@ _LAST_RESORT = 15  # a process that does not end within this many seconds is kil
 
 
 class Terminated(SystemExit):
-    """The process was asked to end by SIGTERM, or its launcher has ended.
+    """SIGTERM has asked the process to end, or its launcher has ended.
 
     Attributes:
         drained: Whether the process delivered all items in flight before it ended.
@@ -73,7 +73,7 @@ def run(
         control: A server that receives requests to drain from other processes.
 
     Raises:
-        Terminated: the process was asked to end by SIGTERM or by ``progress``, or was not drained in time.
+        Terminated: SIGTERM or ``progress`` has asked the process to end, or the pipeline was not drained in time.
         KeyboardInterrupt: the role was interrupted.
         StuckError: the pipeline did not stop on request.
         Exception: a stage or ``progress`` raised an error.
@@ -139,7 +139,7 @@ def _attend(
             if terminated or not drain_timeout:
                 raise Terminated
             terminated = True
-        elif came is not None:  # other code handles this signal, such as torch's DataLoader SIGCHLD
+        elif came is not None:  # another handler gets it; torch's DataLoader handles SIGCHLD
             continue
         elif ended in ready:
             return terminated

@@ -105,7 +105,7 @@ class Plan:
         local: Whether all hosts are this machine. Each host then has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
         named: Whether links over tcp have names at a rendezvous instead of addresses.
-        identity: Text that identifies the file (of several merged files, the first file). The two ends of a link compare it.
+        identity: Text that identifies the file (of several merged files, the first file). The two ends of a link compare this text.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Plan:
         return sum(role.replicas if host is None else role.on_host(host) for role in roles)
 
     def expected(self, link: str, side: Side) -> int:
-        """Return the number of processes on one side of a link that the other side waits for. With ``autoscale``, it is the minimum."""
+        """Return the number of processes on one side of a link that the other side waits for. With ``autoscale``: the minimum."""
         return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:

@@ -202,7 +202,7 @@ _RUNNING = (
     "forward",
     "remake",
     *("set_epoch", "transform", "encode", "decode"),
-)  # methods that a pipeline or a dataset's user calls; other methods count only if one of these calls them
+)  # methods that a pipeline calls; all other methods count only if one of these methods calls them
 
 
 def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:

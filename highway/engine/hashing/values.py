@@ -61,7 +61,7 @@ class Hasher(Bounded):
         self.data: list[Callable[[], str]] = []
         self.unseen: list[str] = []
         super().__init__()
-        self._known: dict[int, tuple[Hashed, Any]] = {}  # by id; it holds the object, so that no other object gets its id
+        self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, because a new object can get the id of a freed one
         self._known_code: dict[int, tuple[bytes, Any]] = {}
         self._declared: tuple[Any, Traits | None] = None, None
         self._reading: set[tuple[int, Any]] = set()

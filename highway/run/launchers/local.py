@@ -158,7 +158,7 @@ class LocalProcess:
         return self.popen.returncode
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless the process was reaped, because its PID can then be reused. SIGKILL also kills what it has started."""
+        """Send a signal, but not to a reaped process, whose PID can be reused. SIGKILL also kills the processes that it has started."""
         if self.popen.returncode is None and number != signal.SIGKILL:
             os.kill(self.popen.pid, number)  # Popen.send_signal() would reap a process that has just ended
         elif self.popen.returncode is None:
@@ -273,7 +273,7 @@ class _Lines:
 
 
 def _last_state(line: bytes) -> bytes:
-    """Return the part of a line that a terminal shows: the text after the last carriage return, apart from those at the end."""
+    """Return the text that a terminal shows of a line: the text after the last carriage return that is not at the end of the line."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 

@@ -91,8 +91,8 @@ def call(command: Sequence[str]) -> str:
 
 
 LATER = "--begin=now+1hour"
-"""An option of sbatch that delays a job until :func:`begin`. When Slurm accepts a delayed job, it checks that nodes can run the job. For a
-held job, it does not."""
+"""An option of sbatch that delays a job until :func:`begin`. When Slurm accepts a delayed job, Slurm checks that nodes can run the job.
+Slurm does not check this for a held job."""
 
 
 def begin(job: str) -> None:
