@@ -55,7 +55,7 @@ def main(parent: int, fds: list[int], who: str, budget_mb: float, writable: bool
         fds: The sockets for requests and for items.
         who: The start of error messages.
         budget_mb: Megabytes of shared memory for items.
-        writable: Whether the parent may write into the items.
+        writable: Whether the parent is allowed to write into the items.
     """
     ignore_interrupts()
     for stream in (sys.stdout, sys.stderr):

@@ -90,7 +90,7 @@ class _FirstRun(Run):
         self._senders: list[ShmSender] = []
         self._met: Marker | None = None  # the last marker
         self._has_begun = False
-        self._told: list[int] = []  # the stages that the peers know to have renumbered items
+        self._told: list[int] = []  # the stages that have renumbered items, as reported to the peers
         self._passing = threading.RLock()  # held while messages are sent
         self._leaves = False  # whether this process takes no more items
 

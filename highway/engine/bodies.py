@@ -100,7 +100,7 @@ def _map(running: RunningStage, meter: Meter) -> None:
     op, marker = running.with_context(op, running.context) if limit is None else limit.apply, None
     while True:
         running.outbox.acquire(meter)
-        if several:  # this worker can have to wait for the turn of another worker
+        if several:  # this worker might wait while another worker takes an input
             meter.enter(STARVED)
         with running.turn:
             try:

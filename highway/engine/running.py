@@ -215,7 +215,7 @@ class RunningStage:
         return generator(self.context.key, passport.epoch, passport.index, passport.rows)
 
     def watch(self) -> None:
-        """Check, for its first items, whether the map writes into items that earlier stages hold."""
+        """For the first items of the map, check whether the map writes into items that earlier stages hold."""
         watch = InputWatch([(part, running.stage.name) for running in self.before for part in running.layers])
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:

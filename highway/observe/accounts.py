@@ -18,7 +18,7 @@ class Departure:
     """A process that has ended.
 
     Args:
-        how: How the process ended, in words.
+        how: A text that describes how the process ended.
         failed: Whether the process failed.
         counts: Numbers of received and sent messages. Unless ``is_lost`` is set, they are exact, even if the process was killed.
         stats: The last statistics. If the process was killed, they can be up to half a second older than its end.

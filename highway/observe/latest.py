@@ -14,8 +14,8 @@ from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
 from highway.topology.wiring import Wiring
 
-WINDOW = 3.0  # seconds before and after the end of a process; the numbers of messages in transit in both are compared
-REFILL = 1.0  # seconds after the end of a process in which the number of messages in transit returns to its level
+WINDOW = 3.0  # the messages in transit in this many seconds before and after the end of a process are compared
+REFILL = 1.0  # after the end of a process, the number of messages in transit returns to its level within this many seconds
 
 _OVER = ("ended", "failed", "waiting")
 
@@ -26,7 +26,7 @@ class _Link:
 
     lost: int = 0
     missing: deque[tuple[float, int]] = field(default_factory=deque)
-    ended: float | None = None  # when a process has ended whose lost messages are not yet counted
+    ended: float | None = None  # time of the last end of a process, until its lost messages are counted
     before: int = 0
 
 

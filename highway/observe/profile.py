@@ -126,7 +126,7 @@ class Profile(NamedTuple):
             only if ``rivalled``.
         items: The results of the last stage; empty if the last stage is a sink.
         taken: Number of the source's items per item at the end of the pipeline; 0 if the source yielded no item in time.
-        example: An item that the last stage yielded (a sink: received); ``None`` if there was no item.
+        example: An item that the last stage yielded, or received if it is a sink; ``None`` if there was no item.
     """
 
     stages: list[StageCost]

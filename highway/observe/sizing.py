@@ -17,7 +17,7 @@ from highway.topology.plan import Plan, Role, Side, names
 from highway.wire.rendezvous import REFRESH
 
 FULL = 0.9  # a host, a process and a thread are planned to be busy for this fraction of the time
-SLACK = 0.05  # a need of up to this fraction of a thread does not add a thread
+SLACK = 0.05  # a thread is not added if only this fraction of it is needed
 MESSAGES = 2  # messages that can wait at each end of a connection, even if they are larger than its buffer
 
 GIL = "the GIL of a process"
@@ -69,7 +69,7 @@ class RoleSize:
         hosts: Number of hosts, if they run only this role; 1 if the role must share a host with other roles because of its links.
         host: Needs of the role's processes on one host: cores, megabytes of memory, Gbit/s over all network interfaces, megabytes per
             second from files.
-        used: The maximum used fraction of each resource. It includes the roles that must run on the same host as this role.
+        used: The maximum used fraction of each resource, together with the roles that must run on the same host.
     """
 
     role: str
@@ -183,7 +183,7 @@ def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
         return max(flow(link, passed | {name}) / plan.count(link, "from") for link in links) * plan.roles[name].replicas
 
     def flow(link: str, passed: frozenset[str]) -> float:
-        """Return the samples per second sent on a link, each sample once."""
+        """Return the samples per second that are sent on a link. Each sample counts once."""
         found = [0.0]
         for name in names(plan.links[link], "to"):
             taken = given.roles[name].taken if name in given.roles else 1.0

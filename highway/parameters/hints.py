@@ -117,7 +117,7 @@ def in_words(expected: str, words: Mapping[str, str]) -> str:
 
 
 def describe(hint: Any) -> str:
-    """Return the allowed values of a type hint in words.
+    """Return a text that describes the allowed values of a type hint.
 
     >>> describe(tuple[int, int] | None)
     '(int, int) or None'
@@ -173,7 +173,7 @@ def why_not(value: object, hint: Any) -> str:
 
 
 def one_of(choices: Sequence[Any]) -> str:
-    """Return choices as a list in words."""
+    """Return a text that lists choices."""
     return " or ".join(map(repr, choices)) if len(choices) < 3 else f"one of {', '.join(map(str, choices))}"
 
 

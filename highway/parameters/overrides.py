@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 def speaks_for(method: str, other: str, thing: object) -> bool:
-    """Return whether ``method`` takes precedence over ``other``: whether the most derived class that overrides one overrides ``method``."""
+    """Return whether ``method`` takes precedence over ``other``.
+
+    It does if the most derived class that defines at least one of the two methods defines ``method``.
+    """
     own = (vars(kind) for kind in type(thing).__mro__)
     return method in next((names for names in own if names.keys() & {method, other}), ())
 

@@ -116,7 +116,7 @@ def _pixels(sample: Any) -> float:
         with open(sample, "rb") as file:
             try:
                 return _pixels(file.read(_HEAD))
-            except ImageError:  # the first bytes may not contain the whole header
+            except ImageError:  # the header can be longer than the first bytes
                 file.seek(0)
                 return _pixels(file.read())
     height, width = read_header(bytes(image_and_label(sample, False)[0])).size

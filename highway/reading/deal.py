@@ -83,7 +83,7 @@ class Dealer:
     def __init__(self, deal: Deal, dataset: Dataset) -> None:
         costs = costs_of(dataset, deal.cost)
         largest = costs.max()
-        # whole numbers, because sums of floats may differ between machines
+        # whole numbers, because sums of floats can differ between machines
         self._costs = np.rint(costs * (_LARGEST / largest)).astype(np.uint32) if largest else np.zeros(len(costs), np.uint32)
         self._equal_counts = deal.equal_counts
 

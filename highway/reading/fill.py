@@ -57,7 +57,7 @@ class Fill:
         except Exception:  # not the error of a single sample: the batch is skipped, or the run ends
             reading.finished(batch)
             raise
-        batch.memory = None  # other objects may still refer to the batch
+        batch.memory = None  # other objects can still refer to the batch
         if item is DROP:
             return DROP
         reading.finished(batch)

@@ -82,7 +82,7 @@ class DecodedImages:
         return files, errors
 
     def item(self, memory: _Images) -> tuple[Any, ...]:
-        images, memory.images = memory.images, []  # other objects may still refer to the batch
+        images, memory.images = memory.images, []  # other objects can still refer to the batch
         if not self._labelled:
             return (images,)
         labels = memory.labels

@@ -23,7 +23,7 @@ class Sampling:
         shuffle: ``True`` shuffles all samples in each epoch. ``False`` keeps the order of the dataset. ``"blocks"`` shuffles blocks of
             samples that are cheap to read together (row groups, chunks, shards), and then the samples within windows.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
-        drop_last: Whether to drop the last batch of an epoch if it is smaller than the others.
+        drop_last: Whether to drop the last batch of an epoch if it is smaller than the other batches.
         num_workers: Number of threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.
         window: With ``"blocks"``, the number of samples in a window. ``None``: the number of samples in 16 average blocks.
         rank: Rank of this process among the processes that divide the dataset, from 0. ``None``: torchrun sets rank and world size in

@@ -30,7 +30,7 @@ class Engine:
     Args:
         name: The value of ``--on`` that selects the engine.
         what: A description of the place where the engine runs processes.
-        problems: Function of a topology that yields a ConfigError for each part that the engine does not support.
+        problems: Function that receives a topology, and yields a ConfigError for each part that the engine does not support.
         options: Options of ``highway launch`` that only this engine has.
     """
 
@@ -60,7 +60,7 @@ class LiveEngine(Engine):
 
     Args:
         connect: Function that returns a launcher.
-        placed: Function that returns the processes of a topology, with their links as this engine needs them.
+        placed: Function that returns the processes of a topology and their links, adapted to this engine.
         preview: Function that returns the texts that the engine gets, such as job scripts, by name. ``None``: the engine uses no texts.
         may_be_ended_by: Name of a library that can end the launcher's process without raising an error. Empty: no library does so.
     """

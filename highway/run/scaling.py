@@ -116,8 +116,8 @@ class Scaler:
     def excuse(self, replica: Replica) -> bool:
         """Return whether the run continues without a replica whose process has failed.
 
-        The run continues in two cases: the process failed before it began to work as an added replica, or it failed while it was drained
-        and its role allows restarts.
+        The run continues in two cases: the replica was added during the run, and failed before it began to work; or the replica failed
+        while it was drained, and its role allows restarts.
         """
         role = self._roles.get(replica.process.role)
         return role is not None and role.excuse(replica)
@@ -130,7 +130,7 @@ class _Role:
         self.any_name = replicas[0].name
         self._replicas, self._extra, self._scale = replicas, replicas[scale.min :], scale
         self._launcher, self._say = launcher, say
-        self._free = set(replicas[replicas[0].role.replicas :])  # replicas that can be started; a replica that a user drains stays out
+        self._free = set(replicas[replicas[0].role.replicas :])  # replicas that can be started, without replicas that a user has drained
         self._added: set[Replica] = set()  # added replicas that have not begun to work
         self._looks: deque[Look] = deque()
         self._there: list[Child | Literal[False]] = []

@@ -185,7 +185,7 @@ class _Watch:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
 
     def _states(self) -> list[ReplicaState]:
-        """Return the states of all replicas. Receivers are asked before senders, so that each counted receipt has a counted sending."""
+        """Return the states of all replicas. Receivers are asked before senders, so that each received message also counts as sent."""
         asked = {replica: replica.state() for replica in self.downstream_first if replica.has_begun}
         return [asked[replica] for replica in self.replicas if replica.has_begun]
 

@@ -29,7 +29,7 @@ _IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # ``package.module:Name``, 
 
 @dataclass(frozen=True)
 class NotImported:
-    """Placeholder for a component whose module was not imported. A component with a placeholder among its parameters becomes one too.
+    """Placeholder for a component whose module was not imported. If a parameter of a component is a placeholder, so is the component.
 
     Args:
         name: The name of the component.

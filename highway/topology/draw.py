@@ -11,7 +11,7 @@ from highway.topology.layout import TITLE, Picture, Point, bezier, font
 PAPER = "#ffffff"
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # maps SVG's anchor of a text to Pillow's anchor
 LARGEST = 100_000_000  # maximum number of pixels; each pixel has three bytes
-SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; for smooth edges, it is drawn SMOOTH times larger and then reduced
+SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; it is drawn SMOOTH times larger and then reduced, for smooth edges
 
 
 def svg(picture: Picture) -> str:
