@@ -38,7 +38,7 @@ class Deal:
     Args:
         cost: The cost of each sample, at least 0. The unit of the costs does not matter.
 
-            - ``"pixels"``: the height x width in the header of each image;
+            - ``"pixels"``: the number of pixels in each image, from its header;
             - ``"tokens"``: the length of the field ``input_ids`` or ``tokens``, or of the sample's only sequence if it has no such field;
             - a list or array with one number per sample, or a function that receives the dataset and returns such a list or array. All
               ranks must get the same numbers. If the work of a sequence grows faster than its length, pass ``lambda dataset:

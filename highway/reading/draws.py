@@ -51,5 +51,5 @@ class Draws:
         return _substreams.value.at(self._key, _FROM + _STEPS * first).random((count, NUMBERS))
 
     def generator(self, place: int) -> Generator:
-        """Return a generator of the random numbers of one sample, in any amount. The next call of this method resets the generator."""
+        """Return a generator for one sample, which yields any amount of numbers. The next call of this method resets the generator."""
         return _substreams.value.at(self._key, int(self._positions[place]) << 64)
