@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from secrets import randbelow
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -146,8 +147,8 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
 
 
 def _part(path: str) -> str:
-    """Return the temporary name of a file or folder."""
-    return f"{path}.{os.getpid()}.part"
+    """Return a temporary name of a file or folder, which no other process or thread uses, of this machine or another one."""
+    return f"{path}.{os.getpid()}{randbelow(10**6):06}.part"
 
 
 def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> None:
