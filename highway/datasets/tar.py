@@ -8,17 +8,18 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from highway.datasets.dataset import LazyKeys
-from highway.datasets.index_file import index_path
+from highway.datasets.index.file import Group, index_path
+from highway.datasets.index.of_files import indexes_of
 from highway.datasets.opened import opened
 from highway.datasets.parts import PartedDataset, Spans
-from highway.datasets.tar_index import TarIndex, indexes_of
+from highway.datasets.tar_index import VERSION, TarIndex, index_of
 from highway.datasets.tar_samples import decoded_sample, places_of, shards_of
-from highway.datasets.tar_stream import has_ranges, path_of
+from highway.datasets.tar_stream import add_hint, has_ranges, path_of
 from highway.errors import ShardError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate
 from highway.stores.file import fingerprint_of, open_file, read_ranges
-from highway.stores.unchanging import FileRange, FileState
+from highway.stores.unchanging import FileRange
 from highway.stores.url import is_url, shown
 
 MOST_OPEN = 100  # maximum number of open shards; the usual limit of a process is 1024 open files
@@ -31,15 +32,16 @@ def _are_files(paths: str | list[str]) -> bool:
 class _Shards:
     """The samples of several shards."""
 
-    def __init__(self, paths: Sequence[str], indexes: Sequence[TarIndex]) -> None:
-        self.paths, self.indexes, self.are_stored = paths, indexes, any(map(is_url, paths))
-        self.spans = Spans(len(index.ends) for index in indexes)
-        self.open = lru_cache(MOST_OPEN)(lambda shard: open_file(paths[shard], FileState(*indexes[shard].state.tolist())))
+    def __init__(self, paths: Sequence[str], indexes: Sequence[Group]) -> None:
+        self.paths, self.are_stored = paths, any(map(is_url, paths))
+        self.spans = Spans(index.lengths[TarIndex._fields.index("ends")] for index in indexes)
+        self.open = lru_cache(MOST_OPEN)(lambda shard: open_file(paths[shard], indexes[shard].state))
+        self.index = lru_cache(None)(lambda shard: TarIndex(*indexes[shard].arrays))
 
     def key(self, number: int) -> str:
         """Return the key of a sample."""
         shard, row = self.spans.place(number)
-        return self.indexes[shard].key(row)
+        return self.index(shard).key(row)
 
 
 @checked
@@ -47,8 +49,8 @@ class _Shards:
 class Tar(PartedDataset):
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
-    If a shard has no file ``SHARD.index``, the first access scans the headers of this shard, at about 150,000 files per second. For the
-    scan, a shard in a store is fetched completely. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
+    If no index file lists the files of a shard, the first access scans the headers of this shard, at about 150,000 files per second. For
+    the scan, a shard in a store is fetched completely. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
 
     A tar archive has no checksums of the contents of files, so damage in the content of a file is not detected.
 
@@ -56,7 +58,9 @@ class Tar(PartedDataset):
         paths: Uncompressed shards, or their URLs. Braces expand: ``photos-{000..015}.tar``.
         fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of the fields ``png``,
             ``jpg`` and ``jpeg`` that a sample has. ``None`` reads all fields under their own names.
-        index: Whether to write ``SHARD.index`` if this file is missing, or does not match the size and time of the shard.
+        index: ``True``: store the positions of the files in ``highway-tar.index`` in the folder of the shards, and map this file into
+            memory. A path: store the index file in this folder. If a scan takes more than a second, one process per core scans the shards.
+            Shards whose size or time has changed are scanned again. An existing index file in the folder of the shards is always used.
 
     A sample is a dict. The name of a field is the extension of a file in lower case. The extension determines the type of the value
     (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an int32, and ``.txt`` is a str. Images and all
@@ -77,7 +81,7 @@ class Tar(PartedDataset):
 
     paths: Annotated[str | list[str], Predicate(_are_files, "shards, such as 'photos-{000..015}.tar'; WebDatasetSource reads pipes")]
     fields: dict[str, str] | None = None
-    index: bool = False
+    index: bool | str = False
 
     @property
     def shards(self) -> list[str]:
@@ -86,7 +90,11 @@ class Tar(PartedDataset):
 
     @opened
     def _shards(self) -> _Shards:
-        return _Shards(self.shards, indexes_of(self.shards, self.index))
+        try:
+            return _Shards(self.shards, indexes_of(self.shards, "tar", VERSION, index_of, self.index))
+        except FileNotFoundError as error:
+            add_hint(error)
+            raise
 
     @property
     def spans(self) -> Spans:
@@ -124,7 +132,7 @@ class Tar(PartedDataset):
         """Return the extensions of a sample's files, and the ranges of these files in the shard."""
         shards = self._shards
         shard, row = shards.spans.place(number)
-        index, file = shards.indexes[shard], shards.open(shard)
+        index, file = shards.index(shard), shards.open(shard)
         files = index.files(row)
         kinds, offsets, sizes = (column[files].tolist() for column in (index.kinds, index.offsets, index.sizes))
         ranges = [FileRange(file, offset, size) for offset, size in zip(offsets, sizes, strict=True)]
@@ -142,9 +150,9 @@ class Tar(PartedDataset):
     def kept_at(self, facts: str) -> str | None:
         """Return the path of a file that stores facts about all samples, such as their costs. Return ``None`` if ``index`` is false.
 
-        The file is beside the index of the first shard.
+        With ``index=True``, the file is beside the first shard.
         """
-        return index_path(f"{self.shards[0]}.{facts}", True) if self.index else None
+        return index_path(f"{self.shards[0]}.{facts}", self.index) if self.index else None
 
     def locate(self, number: int) -> str:
         """Return the shard and key of a sample."""

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import tarfile
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from highway.datasets.index_file import SUFFIX, load_index, parsed_index, save_index
+from highway.datasets.index.file import Group
 from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, PAX_BLOCKS, check_end, plain_file
 from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import COMPRESSED, Archive, open_shard
 from highway.engine.cancel import check_cancelled
 from highway.errors import ShardError
 from highway.stores.file import open_file, state_of
-from highway.stores.unchanging import FileState
-from highway.stores.url import beside, is_url, shown
+from highway.stores.url import is_url, shown
 
-_VERSION = 2  # version 1 did not check the ends of shards
+VERSION = "tar 2"  # of the index of a shard; version 1 did not check the ends of shards
 Pread = Callable[[int, int], bytes]  # a function of the number of bytes and the position of the first byte
 
 
@@ -29,7 +28,6 @@ class TarIndex(NamedTuple):
     """The positions of the samples in a shard. The arrays are small: a sample of two files takes about 45 bytes.
 
     Args:
-        state: Size and modification time of the shard, as int64.
         extensions: All extensions of the shard, in lower case.
         ends: For each sample, the index of its last file + 1.
         key_ends: The end of each sample's key in ``keys``.
@@ -39,7 +37,6 @@ class TarIndex(NamedTuple):
         sizes: Number of bytes of each file.
     """
 
-    state: np.ndarray
     extensions: np.ndarray
     ends: np.ndarray
     key_ends: np.ndarray
@@ -58,41 +55,16 @@ class TarIndex(NamedTuple):
         return slice(int(self.ends[sample - 1]) if sample else 0, int(self.ends[sample]))
 
 
-def indexes_of(paths: Sequence[str], write: bool) -> list[TarIndex]:
-    """Return the indexes of several shards, as :func:`index_of` does. Indexes in a store are requested concurrently."""
-    kept = _kept_in_stores([path for path in paths if is_url(path)])
-    return [kept.get(path) or index_of(path, write) for path in paths]
-
-
-def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
-    if not urls:
-        return {}
-    from highway.stores.remote import read_what_is_there, states_at_once  # not needed for local files
-
-    found: dict[str, TarIndex] = {}
-    contents = read_what_is_there([beside(url, SUFFIX) for url in urls])
-    for url, state, content in zip(urls, states_at_once(urls), contents, strict=True):
-        if content is not None and (arrays := parsed_index(content, _VERSION, TarIndex._fields)):
-            index = TarIndex(*arrays)
-            if FileState(*index.state.tolist()) == state:
-                found[url] = index
-    return found
-
-
-def index_of(path: str, write: bool) -> TarIndex:
-    """Return the index of a shard. Read a valid index file beside the shard, or build an index. With ``write``, save a new index there.
+def index_of(path: str) -> Group:
+    """Return the index of a shard, whose arrays are those of :class:`TarIndex`.
 
     Raises:
         ShardError: the shard is not a tar archive, is compressed, damaged or truncated, or has files without random access.
-        OSError: the shard cannot be opened, or the index cannot be written.
+        OSError: the shard cannot be opened.
     """
-    shard, place = shown(path), beside(path, SUFFIX)
+    shard = shown(path)
     with _opened(path) as (file, pread):
         state = state_of(path)
-        if arrays := load_index(place, _VERSION, TarIndex._fields):
-            found = TarIndex(*arrays)
-            if FileState(*found.state.tolist()) == state:
-                return found
         start = file.read(6)
         if kind := next((name for magic, name in COMPRESSED.items() if start.startswith(magic)), None):
             raise ShardError(
@@ -100,14 +72,12 @@ def index_of(path: str, write: bool) -> TarIndex:
             )
         file.seek(0)
         try:
-            index = _scanned(file, pread, state)
+            index = _scanned(file, pread, state.size)
         except (tarfile.TarError, EOFError, ValueError) as error:
             raise ShardError(f"{shard}: no tar archive, damaged or cut short; {error}") from error
         if state_of(path) != state:
             raise ShardError(f"{shard}: it was written to while its headers were read; read it when it is complete")
-    if write:
-        save_index(place, _VERSION, index._asdict())
-    return index
+    return Group.of(state, index)
 
 
 @contextmanager
@@ -124,11 +94,11 @@ def _opened(path: str) -> Iterator[tuple[BinaryIO, Pread]]:
         yield file, Window(whole).pread
 
 
-def _scanned(file: BinaryIO, pread: Pread, state: FileState) -> TarIndex:
+def _scanned(file: BinaryIO, pread: Pread, total: int) -> TarIndex:
     extensions: dict[str, int] = {}
     ends, key_ends, kinds, offsets, sizes = (array("q") for _ in range(5))
     keys = bytearray()
-    for key, files in grouped_by_key(_members(file, pread, state.size)):
+    for key, files in grouped_by_key(_members(file, pread, total)):
         for extension, (offset, size) in files:
             kinds.append(extensions.setdefault(extension, len(extensions)))
             offsets.append(offset)
@@ -138,7 +108,7 @@ def _scanned(file: BinaryIO, pread: Pread, state: FileState) -> TarIndex:
         key_ends.append(len(keys))
     names = np.array(list(extensions), np.str_)
     small = map(_small, (kinds, offsets, sizes))
-    return TarIndex(np.array(state), names, _small(ends), _small(key_ends), np.frombuffer(keys, np.uint8), *small)
+    return TarIndex(names, _small(ends), _small(key_ends), np.frombuffer(keys, np.uint8), *small)
 
 
 def _small(values: array[int]) -> np.ndarray:

@@ -193,9 +193,14 @@ def open_shard(path: str) -> BinaryIO:
         error.add_note("name the shards in this folder, with braces: 'photos-{000..015}.tar'")
         raise
     except FileNotFoundError as error:
-        if "*" in path:
-            error.add_note("patterns are not matched here; name the shards with braces, such as 'photos-{000..015}.tar'")
+        add_hint(error)
         raise
+
+
+def add_hint(error: FileNotFoundError) -> None:
+    """Add a note to the error of a missing shard, if its name is a pattern."""
+    if "*" in str(error.filename):
+        error.add_note("patterns are not matched here; name the shards with braces, such as 'photos-{000..015}.tar'")
 
 
 @contextlib.contextmanager

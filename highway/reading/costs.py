@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from highway.datasets.dataset import Dataset, described, length_of, locate, read_several, several_of
-from highway.datasets.index_file import load_index, save_index
+from highway.datasets.index.file import Group, load_index, save_index
 from highway.datasets.parts import Joined
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import fingerprint_of
@@ -17,8 +17,9 @@ from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
 from highway.parameters.location import show
 from highway.reading.images import image_and_label
+from highway.stores.unchanging import FileState
 
-_VERSION = 1
+_VERSION = "costs 1"
 _AT_ONCE = 256  # samples that a thread reads in one task
 _THREADS = 16  # more threads than cores, because reading a header is mostly waiting for the disk
 _HEAD = 1 << 16  # bytes to read from the start of a file: the headers of nearly all images are shorter
@@ -71,11 +72,16 @@ def _of_kind(dataset: Dataset, kind: str) -> np.ndarray:
         return _measured(dataset, kind)
     fingerprint = fingerprint_of(dataset)
     version = f"{_VERSION} {fingerprint() if fingerprint else length_of(dataset)}"
-    if kept := load_index(place, version, ["costs"]):
-        return kept[0]
-    costs = _measured(dataset, kind)
-    save_index(place, version, {"costs": costs})
-    return costs
+
+    def measured(kind: str) -> Group:
+        return Group.of(FileState(0, 0), [_measured(dataset, kind)])  # the version contains the states of the files
+
+    index = load_index(place, version, measured)
+    if index is not None and kind in index:
+        return index[kind].arrays[0]
+    costs = measured(kind)
+    save_index(place, version, {kind: costs})
+    return costs.arrays[0]
 
 
 def _measured(dataset: Dataset, kind: str) -> np.ndarray:

@@ -179,23 +179,6 @@ def states_at_once(paths: Sequence[str]) -> list[FileState]:
     return [stored.get(path) or FileState.of(path) for path in paths]
 
 
-def read_what_is_there(paths: Sequence[str]) -> list[bytes | None]:
-    """Return the contents of objects, read concurrently; ``None`` for objects that are missing or unreadable.
-
-    If the user is not allowed to list a bucket of S3, S3 reports missing objects as unreadable.
-    """
-
-    async def read(url: StoreURL) -> bytes | None:
-        requests = requests_of(url)
-        try:
-            state = await requests.head(url)
-            return (await requests.get(url, 0, None, state.size))[0]
-        except (FileNotFoundError, PermissionError):
-            return None
-
-    return loop.run(together(read(parse(path)) for path in paths))
-
-
 def write_object(path: str, data: bytes) -> None:
     """Write an object atomically.
 

@@ -8,7 +8,6 @@ import os
 import random
 import tarfile
 
-import numpy as np
 import pytest
 
 from highway.datasets import Tar
@@ -107,23 +106,6 @@ def test_a_shard_of_folders_alone_is_refused(path, read):
         archive.addfile(info)
     with pytest.raises(ShardError, match=r"a\.tar: .*no files"):
         read(path)
-
-
-def test_an_index_file_written_for_a_damaged_shard_by_older_versions_is_not_used(tmp_path, path):
-    put(path, shard())
-    Tar(path, index=True)[0]
-    with np.load(tmp_path / "a.tar.index", allow_pickle=False) as arrays:
-        index = dict(arrays)
-    data = bytearray(shard())
-    data[3 * BLOCK : 4 * BLOCK] = bytes(BLOCK)
-    with open(path, "r+b") as file:
-        file.write(data)
-    found = os.stat(path)
-    index.update(version=np.int64(1), state=np.array([found.st_size, found.st_mtime_ns]))
-    with open(tmp_path / "a.tar.index", "wb") as file:
-        np.savez(file, **index)
-    with pytest.raises(ShardError):
-        len(Tar(path))
 
 
 def test_a_writer_without_samples_leaves_no_shard(path):

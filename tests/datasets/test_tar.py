@@ -115,37 +115,12 @@ def test_more_shards_than_may_be_open_are_read(tmp_path, monkeypatch):
     assert sum(os.path.dirname(path) == os.path.realpath(tmp_path) for path in paths) == 2
 
 
-# --- index files ---
-
-
-def test_an_index_is_written_when_asked_for_and_used_while_it_fits(shards, tmp_path, reads):
-    Tar(shards)[0]
-    assert not list(tmp_path.glob("*.index*"))
-    Tar(shards, index=True)[0]
-    assert sorted(path.name for path in tmp_path.glob("*.index*")) == [f"s-{n}.tar.index" for n in range(3)]
-    reads.clear()
-    dataset = Tar(shards)
-    assert [dataset[n]["cls"] for n in range(15)] == list(range(15)) and dataset.keys[14] == "014"
-    assert reads and not any(read.place == 0 for read in reads)  # where a scan begins
-    write(tmp_path / "s-2.tar", numbered(20, 23))
-    assert [Tar(shards)[n]["cls"] for n in (9, 10, 12)] == [9, 20, 22]
-    assert [read.path for read in reads if read.place == 0] == [os.path.realpath(tmp_path / "s-2.tar")] * 3
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\x93NUMPY", None])
-def test_an_index_that_is_none_is_not_used(shards, tmp_path, content):
-    Tar(shards, index=True)[0]
-    path = tmp_path / "s-0.tar.index"
-    path.write_bytes(path.read_bytes()[:-30] if content is None else content)
-    assert [Tar(shards)[n]["cls"] for n in range(15)] == list(range(15))
-    assert Tar(shards, index=True)[4]["cls"] == 4
-    assert path.read_bytes()[:2] == b"PK"
+# --- the index; index/test_index_files.py has what it shares with other formats ---
 
 
 def test_an_index_is_small(tmp_path):
     path = write(tmp_path / "a.tar", [(f"train/n01440764/n01440764_{n}.{kind}", b"x") for n in range(2000) for kind in ("jpg", "cls")])
-    index = tar_index.index_of(path, write=False)
-    assert sum(column.nbytes for column in index) < 2000 * (len("train/n01440764/n01440764_1000") + 20)
+    assert sum(column.nbytes for column in tar_index.index_of(path).arrays) < 2000 * (len("train/n01440764/n01440764_1000") + 20)
 
 
 # --- what is no shard, or none any more ---

@@ -167,7 +167,7 @@ def test_patterns_and_folders_stand_for_what_lies_there(store, tmp_path, dataset
 def test_an_index_of_records_is_kept_in_the_store(store, tmp_path):
     write(tmp_path, TFRecord)
     store.upload("bucket", tmp_path)
-    assert len(TFRecord("s3://bucket/s-0.tfrecord", index=True)) == 12 and ("bucket", "s-0.tfrecord.index") in store.objects
+    assert len(TFRecord("s3://bucket/s-0.tfrecord", index=True)) == 12 and ("bucket", "highway-tfrecord.index") in store.objects
     asked = len(store.asked)
     assert len(TFRecord("s3://bucket/s-*.tfrecord")) == 24  # and the index is no file of records
     assert sum("/s-0.tfrecord?" not in path and path.endswith("s-0.tfrecord") for _, path, *_ in store.asked[asked:]) == 1

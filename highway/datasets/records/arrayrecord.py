@@ -108,8 +108,8 @@ class ArrayRecord(Records):
     def _readers(self) -> Callable[[str, FileState], _Reader]:
         return lru_cache(_OPEN)(_Reader)
 
-    def _open(self, path: str) -> RecordFile:
-        return _ArrayRecordFile(local(path), self._readers)
+    def _open(self, paths: Sequence[str]) -> list[RecordFile]:
+        return [_ArrayRecordFile(local(path), self._readers) for path in paths]
 
 
 class ArrayRecordWriter:

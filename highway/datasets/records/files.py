@@ -9,7 +9,7 @@ from itertools import chain, groupby, repeat
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from highway.datasets.dataset import LazyKeys, chosen, named
-from highway.datasets.index_file import SUFFIX
+from highway.datasets.index.file import SUFFIX
 from highway.datasets.opened import opened
 from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.paths import files_of
@@ -106,8 +106,8 @@ class Records(PartedDataset):
             raise ConfigError(f"{type(self).__name__}: {given[0]} names features, but samples are bytes; say example=True")
 
     @abstractmethod
-    def _open(self, path: str) -> RecordFile:
-        """Open a file."""
+    def _open(self, paths: Sequence[str]) -> list[RecordFile]:
+        """Open files."""
 
     @property
     def files(self) -> list[str]:
@@ -116,7 +116,7 @@ class Records(PartedDataset):
 
     @opened
     def _files(self) -> _Files:
-        return _Files([self._open(path) for path in self.files])
+        return _Files(self._open(self.files))
 
     @property
     def spans(self) -> Spans:

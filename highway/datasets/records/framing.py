@@ -17,17 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from highway.datasets.index_file import index_path, load_index, save_index
+from highway.datasets.index.file import Group
 from highway.datasets.records.protobuf import Data
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
 from highway.extras import import_extra
-from highway.stores.unchanging import FileState, UnchangingFile
+from highway.stores.file import open_file
+from highway.stores.unchanging import UnchangingFile
 
 HEADER, FOOTER = 12, 4  # bytes before and after a record's data
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _DELTA = 0xA282EAD8
-_VERSION = "tfrecord 1"
+VERSION = "tfrecord 1"  # of the index of a file
 WINDOW = 1 << 20  # bytes that are scanned at once, if they contain many records
 _MANY = 32
 HEADERS_AT_ONCE = 1 << 16  # headers whose checksums are checked together
@@ -79,34 +80,14 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
     return masked
 
 
-def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray:
-    """Return the positions of the records of a file, and as the last value the size of the file: uint32 or uint64 ``(N + 1,)``.
-
-    Args:
-        file: The file.
-        path: Path or URL of the file.
-        index: ``True``: save the positions in an index file beside the records. A path: save the index file in this folder. ``False``: save
-            no index file. A valid index file beside the records is always used.
+def index_of(path: str) -> Group:
+    """Return the index of a file: the positions of its records, and as the last value the size of the file: uint32 or uint64 ``(N + 1,)``.
 
     Raises:
         DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the position.
     """
-    for place in dict.fromkeys([index_path(path, index), index_path(path, False)]):
-        if found := load_index(place, _VERSION, ["state", "offsets"]):
-            state, offsets = found
-            if FileState(*state.tolist()) == file.state and _fit(offsets, file.state.size):
-                return offsets
-    offsets = _scanned(file)
-    if index:
-        save_index(index_path(path, index), _VERSION, {"state": np.array(file.state), "offsets": offsets})
-    return offsets
-
-
-def _fit(offsets: np.ndarray, size: int) -> bool:
-    """Return whether the offsets in an index fit a file of ``size`` bytes."""
-    if offsets.ndim != 1 or offsets.dtype.kind != "u" or not len(offsets) or offsets[0] != 0 or offsets[-1] != size:
-        return False
-    return bool((np.diff(offsets.astype(np.int64)) >= HEADER + FOOTER).all())
+    file = open_file(path)
+    return Group.of(file.state, [_scanned(file)])
 
 
 def _scanned(file: UnchangingFile) -> np.ndarray:

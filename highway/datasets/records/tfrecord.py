@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise, repeat
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from highway.datasets.index_file import index_path
+from highway.datasets.index.file import Group, index_path
+from highway.datasets.index.of_files import indexes_of
 from highway.datasets.opened import opened
 from highway.datasets.records import trusted_pickle
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
-from highway.datasets.records.framing import FOOTER, HEADER, check_records, framed, offsets_of
+from highway.datasets.records.framing import FOOTER, HEADER, VERSION, check_records, framed, index_of
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
 from highway.stores.file import open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
-from highway.stores.url import shown
+from highway.stores.url import is_url, shown
 
 MOST_OPEN = 100  # maximum open files; the usual limit of a process is 1024 open files
 LARGE = 1 << 16  # bytes: smaller neighbours are read together, up to about this size, and larger records alone
@@ -34,14 +35,16 @@ _START = 512  # first bytes of a record to search for the key
 class _TFRecordFile:
     """The records of a TFRecord file."""
 
-    def __init__(self, path: str, index: bool | str, reopen: Any) -> None:
-        self.path, self._path, self._reopen = shown(path), path, reopen
-        file = open_file(path)
-        self.is_here = file.is_here
-        self._state, self._offsets = file.state, offsets_of(file, path, index)
+    def __init__(self, path: str, index: Group, reopen: Any) -> None:
+        self.path, self._path, self._reopen, self._index = shown(path), path, reopen, index
+        self.is_here = not is_url(path)
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return self._index.lengths[0] - 1
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        return self._index.arrays[0]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Data]:
         begins, ends = self._places(numbers)
@@ -87,7 +90,7 @@ class _TFRecordFile:
         return data
 
     def _file(self) -> UnchangingFile:
-        file: UnchangingFile = self._reopen(self._path, self._state)
+        file: UnchangingFile = self._reopen(self._path, self._index.state)
         return file
 
     def start(self, number: int) -> bytes:
@@ -110,8 +113,9 @@ class TFRecord(Records):
     checksums of their lengths. An index file saves this pass. Reading a record checks the checksum of its data.
 
     Args:
-        index: ``True``: store the positions in ``FILE.index`` next to each file. A path: store them in this folder. An index is created
-            again if the size or time of its file has changed. An existing index next to the file is always used.
+        index: ``True``: store the positions in ``highway-tfrecord.index`` in the folder of the files, and map this file into memory. A
+            path: store the index file in this folder. If a scan takes more than a second, one process per core scans the files. Files whose
+            size or time has changed are scanned again. An existing index file in the folder of the files is always used.
         trusted_pickle: Whether to load records that are pickles, as tensorpack's TFRecordSerializer writes by default. A pickle can run any
             code, so use this only for local files that you trust.
 
@@ -177,8 +181,9 @@ class TFRecord(Records):
     def _handles(self) -> Any:
         return lru_cache(MOST_OPEN)(open_file)
 
-    def _open(self, path: str) -> RecordFile:
-        return _TFRecordFile(path, self.index, self._handles)
+    def _open(self, paths: Sequence[str]) -> list[RecordFile]:
+        indexes = indexes_of(paths, "tfrecord", VERSION, index_of, self.index)
+        return [_TFRecordFile(path, index, self._handles) for path, index in zip(paths, indexes, strict=True)]
 
 
 class TFRecordWriter:

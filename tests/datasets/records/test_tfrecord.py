@@ -15,10 +15,12 @@ from forking import in_a_fork
 
 from highway import Pipeline
 from highway.datasets import ImageFolder, TFRecord
+from highway.datasets.index.file import Group, save_index
 from highway.datasets.records import framing, tfrecord
 from highway.datasets.records.tfrecord import tfrecord_writer
 from highway.errors import ConfigError, DatasetError
 from highway.modules import ImageFileReader, Reader
+from highway.stores.unchanging import FileState
 
 # The records b"one", b"" and b"three", as tf.io.TFRecordWriter of TensorFlow 2.21 writes them.
 GOLDEN = bytes.fromhex("0300000000000000b099490e6f6e6501405508000000000000000029039807d8ea82a20500000000000000eab2043e74687265656023fb45")
@@ -159,45 +161,13 @@ def test_few_files_are_open_at_once(tmp_path, monkeypatch):
     assert sum(os.path.dirname(path) == os.path.realpath(tmp_path) for path in open_now) == 2
 
 
-# --- index files ---
-
-
-@pytest.mark.parametrize("where", [True, "indexes"])
-def test_an_index_is_written_when_asked_for_and_used_while_it_fits(files, tmp_path, reads, where):
-    where = where if where is True else str(tmp_path / where)
-    folder = tmp_path if where is True else tmp_path / "indexes"
-    TFRecord(files)[0]
-    assert not list(tmp_path.rglob("*.index"))
-    TFRecord(files, index=where)[0]
-    assert [path.name[:7] for path in sorted(folder.glob("*.index"))] == ["train-0", "train-1", "train-2"]
-
-    def scanned():
-        found = [os.path.basename(read.path) for read in reads if read.place == 0]
-        reads.clear()
-        return found
-
-    scanned()
-    assert TFRecord(files, index=where)[14] == b"14" * 14 and scanned() == []
-    assert TFRecord(files)[14] == b"14" * 14 and scanned() == ([] if where is True else ["train-0", "train-2"])  # train-1 is empty
-    write(tmp_path / "train-2", [b"a", b"new"])
-    assert TFRecord(files, index=where)[11] == b"new" and scanned() == ["train-2"]
-    assert TFRecord(files, index=where)[11] == b"new" and scanned() == []
-
-
-@pytest.mark.parametrize("offsets", [[0], [0, 9, 300], [3, 20, 300], [0, 40, 20, 300], [[0, 300]], [0, 0.5, 300], []])
-def test_an_index_that_does_not_fit_is_made_anew(tmp_path, offsets):
-    path = write(tmp_path / "a", [bytes(134), bytes(134)])
-    TFRecord(path, index=True)[0]
-    state = np.array(framing.FileState.of(path))
-    with open(f"{path}.index", "wb") as file:
-        np.savez(file, version="tfrecord 1", state=state, offsets=np.array(offsets, float if 0.5 in offsets else np.uint32))
-    assert list(TFRecord(path)) == [bytes(134), bytes(134)]
+# --- the index; index/test_index_files.py has what it shares with other formats ---
 
 
 def test_an_index_that_says_other_lengths_is_named(tmp_path):
     path = write(tmp_path / "a", [bytes(84), bytes(84)])
-    with open(f"{path}.index", "wb") as file:
-        np.savez(file, version="tfrecord 1", state=np.array(framing.FileState.of(path)), offsets=np.array([0, 50, 200], np.uint32))
+    wrong = Group.of(FileState.of(path), [np.array([0, 50, 200], np.uint32)])
+    save_index(str(tmp_path / "highway-tfrecord.index"), framing.VERSION, {"a": wrong})
     with pytest.raises(DatasetError, match=r"a: byte 0: expected a record of 34 bytes, found one of 84; remove the index"):
         TFRecord(path)[0]
 

@@ -1,0 +1,189 @@
+"""An index file: named groups of arrays, which are mapped into memory and read on their first use.
+
+::
+
+    16 bytes   b"highway index 1\\n", with the number of this format
+    uint64     size of the table in bytes
+    uint64     XXH3 of the table
+    table      JSON: {"version": text, "size": bytes of all arrays, "groups": {name: [size, mtime_ns, XXH3, begin, [[dtype, length], ...]]}}
+    arrays     each at a multiple of 64 bytes; those of a group follow each other, from ``begin`` bytes after the table on
+
+All numbers are little-endian. ``size`` and ``mtime_ns`` are the state of the file that a group describes. XXH3 is the checksum of 64 bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import IO, Any
+
+import numpy as np
+import xxhash
+
+from highway.datasets.writing import writing
+from highway.errors import DatasetError
+from highway.stores.file import read_whole
+from highway.stores.unchanging import FileState
+from highway.stores.url import beside, is_url, join, shown
+
+log = logging.getLogger("highway")
+
+SUFFIX = ".index"
+_MAGIC = b"highway index 1\n"
+_HEADER = struct.Struct("<16sQQ")
+_ALIGNMENT = 64
+
+
+class Group:
+    """The arrays of one file.
+
+    Args:
+        state: The state of the file that the arrays describe.
+        lengths: The length of each array.
+        read: Returns the arrays. It is called once, when they are first used.
+    """
+
+    def __init__(self, state: FileState, lengths: Sequence[int], read: Callable[[], Sequence[np.ndarray]]) -> None:
+        self.state, self.lengths, self._read = state, lengths, read
+
+    @classmethod
+    def of(cls, state: FileState, arrays: Sequence[np.ndarray]) -> Group:
+        """Return a group of arrays in memory, each of one dimension."""
+        return cls(state, list(map(len, arrays)), lambda: arrays)
+
+    @cached_property
+    def arrays(self) -> Sequence[np.ndarray]:
+        """The arrays."""
+        return self._read()
+
+
+Again = Callable[[str], Group]
+"""A function that computes a group again, by its name."""
+
+
+class IndexFile:
+    """The groups in the content of an index file.
+
+    Args:
+        path: The path of the file, for messages.
+        content: The content of the file.
+        begin: The position of the arrays.
+        rows: The value of ``groups`` in the table.
+        again: Computes a group again if its arrays are damaged, when they are first used.
+    """
+
+    def __init__(self, path: str, content: Any, begin: int, rows: Mapping[str, Any], again: Again) -> None:
+        self._path, self._content, self._begin, self._rows, self._again = path, content, begin, rows, again
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    def __getitem__(self, name: str) -> Group:
+        size, mtime_ns, _, _, kinds = self._rows[name]
+        return Group(FileState(size, mtime_ns), [length for _, length in kinds], partial(self._arrays, name))
+
+    def _arrays(self, name: str) -> Sequence[np.ndarray]:
+        size, mtime_ns, checksum, position, kinds = self._rows[name]
+        arrays, position = list[np.ndarray](), position + self._begin
+        for dtype, length in kinds:
+            arrays.append(np.ndarray(length, dtype, self._content, position))
+            position += _padded(arrays[-1].nbytes)
+        if _checksum(arrays) == checksum:
+            return arrays
+        log.warning("%s: its part for %r is damaged, and is computed again; remove the file, which is then written again", self._path, name)
+        group = self._again(name)
+        if group.state != (size, mtime_ns) or group.lengths != [length for _, length in kinds]:
+            raise DatasetError(f"{self._path}: the file {name!r} has changed since the dataset was opened; begin anew")
+        return group.arrays
+
+
+def index_path(path: str, where: bool | str) -> str:
+    """Return the path of an index: beside the file; or in the folder ``where``, under a name with a digest of the file's path."""
+    if isinstance(where, bool):
+        return beside(path, SUFFIX)
+    whole = shown(path) if is_url(path) else os.path.abspath(path)
+    digest = hashlib.blake2b(whole.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    return join(where, f"{os.path.basename(whole)}-{digest}{SUFFIX}")
+
+
+def load_index(path: str, version: str, again: Again) -> IndexFile | None:
+    """Return an index file, if it exists, is complete, and has this version.
+
+    Args:
+        path: The path or URL. A file on this machine is mapped into memory.
+        version: The kind of the index, and the number of its form.
+        again: Computes a group again if its arrays are damaged, when they are first used.
+    """
+    try:
+        if is_url(path):
+            return _parsed(read_whole(path), path, version, again)
+        with open(path, "rb") as file:
+            return mapped_index(file, path, version, again)
+    except (FileNotFoundError, PermissionError):  # S3 denies access to a missing file if the caller is not allowed to list the bucket
+        return None
+
+
+def mapped_index(file: IO[bytes], path: str, version: str, again: Again) -> IndexFile | None:
+    """Map an open index file into memory; see :func:`load_index`."""
+    size = os.fstat(file.fileno()).st_size
+    return _parsed(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"", path, version, again)
+
+
+def _parsed(content: Any, path: str, version: str, again: Again) -> IndexFile | None:
+    if len(content) < _HEADER.size:
+        return None
+    magic, size, checksum = _HEADER.unpack_from(content)
+    table = content[_HEADER.size : _HEADER.size + size]
+    if magic != _MAGIC or len(table) != size or xxhash.xxh3_64_intdigest(table) != checksum:
+        return None
+    found, begin = json.loads(table), _padded(_HEADER.size + size)
+    is_complete = found["version"] == version and len(content) == begin + found["size"]
+    return IndexFile(shown(path), content, begin, found["groups"], again) if is_complete else None
+
+
+def write_index(file: IO[bytes], version: str, groups: Mapping[str, Group]) -> None:
+    """Write the content of an index file."""
+    rows, position = {}, 0
+    for name, group in groups.items():
+        rows[name] = [*group.state, _checksum(group.arrays), position, [[array.dtype.str, len(array)] for array in group.arrays]]
+        position += sum(_padded(array.nbytes) for array in group.arrays)
+    table = json.dumps({"version": version, "size": position, "groups": rows}).encode()
+    file.write(_HEADER.pack(_MAGIC, len(table), xxhash.xxh3_64_intdigest(table)) + table + _padding(_HEADER.size + len(table)))
+    for group in groups.values():
+        for array in group.arrays:
+            file.write(array.view(np.uint8).data)
+            file.write(_padding(array.nbytes))
+
+
+def save_index(path: str, version: str, groups: Mapping[str, Group]) -> None:
+    """Write an index file atomically.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with writing(path) as part, open(part, "wb") as file:
+        write_index(file, version, groups)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _padding(size: int) -> bytes:
+    return bytes(_padded(size) - size)
+
+
+def _checksum(arrays: Sequence[np.ndarray]) -> int:
+    found = xxhash.xxh3_64()
+    for array in arrays:
+        found.update(array.view(np.uint8).data)
+    return found.intdigest()
