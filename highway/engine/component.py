@@ -162,10 +162,10 @@ class Traits:
             the state. It returns the state for this rank.
         deal_rest: Like ``deal_anew``, but from the states of all ranks, for pipelines whose stages hold back or drop items. The function
             receives a :class:`highway.engine.resume.ReadByRank` for each old rank.
-        items_of_rank: For a reader inside a source that combines several sources, a function that receives what a rank has read (such a
-            ``ReadByRank``) and the number of an epoch. It returns the rank's items of this epoch, a
-            :class:`highway.engine.resume.ItemsOfRank`.
-        indivisible: For a source whose epochs cannot be divided among other ranks in the middle, the reason, for messages.
+        items_of_rank: For a reader inside a source that combines several sources, a function that receives a ``ReadByRank`` and the number
+            of an epoch. It returns the items of this rank in this epoch, as a :class:`highway.engine.resume.ItemsOfRank`.
+        indivisible: For a source, the reason why the rest of an epoch cannot be divided among other ranks; empty if it can. Messages
+            contain this reason.
         resume: For a source, a function that is called before the run resumes. It receives the source's saved states (of each rank whose
             state is loaded), and whether the user accepts another mixture (:meth:`highway.Pipeline.load_state_dict`).
         at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams

@@ -80,8 +80,8 @@ class ItemsOfRank(NamedTuple):
     """The items of one rank in an epoch, or in the rest of an epoch.
 
     Args:
-        length: Their number.
-        indexes: Returns the indexes of items from their numbers, counted from 0: both are int64 arrays.
+        length: Number of these items.
+        indexes: A function that receives the numbers of items, counted from 0, and returns their indexes. Both are int64 arrays.
     """
 
     length: int

@@ -1,4 +1,4 @@
-"""Convert the states of a source that combines several readers to other ranks."""
+"""Convert the states of a source that combines several readers for another number of ranks."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class Combining(Protocol):
     in_step: ClassVar[bool]  # whether the n-th items of all sources become one item
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
-        """Return the numbers of the sources' items in some items.
+        """Return for each source the numbers of its items that are in some combined items.
 
         Args:
-            numbers: Ascending numbers of the items, counted from ``begin``.
+            numbers: Ascending numbers of the combined items, counted from ``begin``.
             counts: The number of items of each source.
             epoch: The epoch.
-            begin: Number of items of the epoch before it was divided among these ranks.
+            begin: Number of items of the epoch that came before the epoch was divided among these ranks.
         """
 
     def order_at(self, counts: list[int], epoch: int, begin: int) -> Any:
-        """Return the state of the order at this place. The arguments are those of :meth:`split`."""
+        """Return the state of the order at the item ``begin``. The arguments are those of :meth:`split`."""
 
 
 @dataclass(frozen=True)
 class SourceInside:
-    """A source inside another one.
+    """A source inside a source that combines several sources.
 
     Args:
-        stages: Its stages.
+        stages: The stages of the inner source.
         pipeline: Returns a pipeline of these stages.
-        has_epochs: Whether it numbers its epochs.
-        epochs: Number of its epochs; ``None`` if it is unlimited or unknown.
+        has_epochs: Whether the inner source numbers its epochs.
+        epochs: Number of epochs of the inner source; ``None`` if the number is unlimited or unknown.
     """
 
     stages: Sequence[Stage]
@@ -59,7 +59,7 @@ class SourceInside:
 
     @property
     def obstacle(self) -> str:
-        """Why its items in the middle of an epoch do not follow from their number; empty if they do."""
+        """Why the items of an epoch cannot be found by their numbers; empty if they can."""
         first, *rest = self.stages
         if not self.has_epochs:
             return "is no reader"
@@ -70,15 +70,15 @@ class SourceInside:
 
     @property
     def restarts(self) -> bool:
-        """Whether each epoch begins anew, so that its beginning is the same on any ranks."""
+        """Whether each epoch begins anew. The beginning of an epoch is then the same for any number of ranks."""
         first, *rest = self.stages
-        if any(stage.max_errors is not None for stage in self.stages):  # the errors of earlier epochs count
+        if any(stage.max_errors is not None for stage in self.stages):  # errors of earlier epochs count for max_errors
             return False
         spans = [stage.spans_epochs for stage in rest if shape_by_method(stage.op) == "stream"]
         return not self.has_epochs or not (first.spans_epochs or any(spans))
 
     def is_over(self, epoch: int) -> bool:
-        """Return whether it has no such epoch."""
+        """Return whether this source has no epoch with this number."""
         return self.epochs is not None and epoch >= self.epochs
 
     def at_epoch(self, epoch: int) -> Any:
@@ -91,7 +91,7 @@ class SourceInside:
         return (epoch, False, False, 0, None, self._state(states, epoch, False))
 
     def within_epoch(self, epoch: int, own: Any) -> Any:
-        """Return the state in an epoch. ``own`` is the state of its reader, in this epoch or before the next one."""
+        """Return the state within an epoch. ``own`` is the state of the reader, within this epoch or before the next epoch."""
         if self.is_over(epoch):
             return self.at_epoch(epoch)
         is_inside = own[0] == epoch
@@ -105,19 +105,19 @@ class SourceInside:
         return state | {"digest": digest(state, "load_state_dict")}
 
     def context(self) -> Context:
-        """Return a context with its seed."""
+        """Return a context with the seed of this source."""
         context, seed = on_behalf_of(here()), self.pipeline().seed
         context.seed = context.seed if seed is None else seed
         return context
 
 
 class _Progress(NamedTuple):
-    """What a rank has read of an epoch.
+    """The part of an epoch that a rank has read.
 
     Args:
         epoch: The epoch.
-        stop: The index after the last item that it has read.
-        reads: What the rank has read from each source.
+        stop: The index after the last item that the rank has read.
+        reads: For each source, a record of what the rank has read from it.
     """
 
     epoch: int
@@ -128,8 +128,8 @@ class _Progress(NamedTuple):
 class SeveralAnew:
     """Converts the states of a source that combines several sources.
 
-    The state is the epoch, the number of its items so far, the states of the sources, the state of the order, and the place at which an
-    epoch was divided anew: ``[epoch, number of items before]``.
+    The state is a list: the epoch, the number of items of this epoch so far, the states of the sources, the state of the order, and the
+    place at which an epoch was divided anew, as ``[epoch, number of items before]``.
 
     Args:
         combining: How the sources are combined.
@@ -148,12 +148,12 @@ class SeveralAnew:
 
     @property
     def indivisible(self) -> str:
-        """Why the rest of an epoch cannot be divided, also if this is known only when a run resumes."""
+        """Why the rest of an epoch cannot be divided: the obstacle, or a reason that counts only when a run resumes within an epoch."""
         return self.obstacle or next(filter(None, (source.stages[0].traits.indivisible for source in self._sources)), "")
 
     @property
     def restarts(self) -> bool:
-        """Whether each epoch begins anew, so that its beginning is the same on any ranks."""
+        """Whether each epoch begins anew. The beginning of an epoch is then the same for any number of ranks."""
         return all(source.restarts for source in self._sources)
 
     def at_epoch(self, epoch: int) -> list[Any]:
@@ -161,11 +161,11 @@ class SeveralAnew:
         return [epoch, 0, [source.at_epoch(epoch) for source in self._sources], None, [epoch, 0]]
 
     def from_one(self, state: Any, last: Sequence[int] | None, ranks: Sequence[int]) -> list[Any]:
-        """Convert the state of one rank. All ranks have read as many items."""
+        """Convert the state of one rank, if all ranks have read the same number of items."""
         return self.from_all([ReadByRank([rank, ranks[1]], state, last) for rank in range(ranks[1])])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
-        """Return the state for the items that no rank has passed on. It is the same for each of the new ranks."""
+        """Return the state for the items that no rank has passed on. The state is the same for each of the new ranks."""
         found = list(map(self._progress, reads))
         states = []
         for place, source in enumerate(self._sources):
@@ -208,7 +208,7 @@ class SeveralAnew:
     def _progress(self, read: ReadByRank) -> _Progress:
         epoch, index, saved, _, *begun = read.state or self.at_epoch(0)
         used, held = read.used, read.held
-        if read.last is not None:  # the items came in order
+        if read.last is not None:  # the rank has passed on its items in order
             first = index if read.last[0] == epoch else 0
             used = np.array([(read.last[0], number) for number in range(first, read.last[1] + 1)], np.int64).reshape(-1, 2)
         left = set(map(tuple, held.tolist())) - set(map(tuple, used.tolist()))
@@ -234,7 +234,7 @@ class SeveralAnew:
             )
         if now == epoch:
             done = [epochs - 1, taken] if is_inside else [epochs, 0]
-        else:  # the source has yielded all items of the epochs before, or of this epoch
+        else:  # the source has yielded all items of the earlier epochs, or of this epoch
             begins, last = max(now, epoch), self._sources[place].epochs
             done = [begins if last is None else min(begins, last), 0]
         own = {} if begun is None else begun["states"]
@@ -251,7 +251,7 @@ class Choices:
     Args:
         shares: The share of each source.
         key: The key of the random numbers.
-        begin: Number of items of the epoch before.
+        begin: Number of items of the epoch that came before the first choice.
         by_size: Whether the share of a source is the number of its remaining items.
     """
 
@@ -265,7 +265,7 @@ class Choices:
         return state_of(self._rng)
 
     def restore(self, drawn: list[int]) -> None:
-        """Continue from such a state."""
+        """Continue from a state that :meth:`state` returned."""
         go_on(self._rng, drawn)
 
     def next(self) -> int:
@@ -273,7 +273,7 @@ class Choices:
         return bisect_right(self._ends, self._rng.random() * self._ends[-1])
 
     def took(self, place: int) -> None:
-        """Record that the source has yielded an item."""
+        """Record that a source has yielded an item."""
         if self._by_size:
             self._change(place, self.shares[place] - 1)
 
@@ -286,7 +286,7 @@ class Choices:
         self._ends = list(accumulate(self.shares))
 
     def places(self, counts: list[int], number: int) -> np.ndarray:
-        """Return the sources of the first items, if the sources have so many items."""
+        """Return the sources of the first ``number`` items. ``counts`` holds the number of items of each source."""
         left, places = counts.copy(), np.empty(number, np.int64)
         for item in range(number):
             while not left[place := self.next()]:
