@@ -153,7 +153,7 @@ class IsolatedRun(ReceivingRun):
                 self._process.close()
 
     def _tell(self, what: str, value: Any = None) -> None:
-        """Send a message to the child process, if it has begun and this process has started it."""
+        """Send a message to the child process. Do nothing if the run has not begun, or in a fork of the process that started it."""
         if self._process is not None and self._opened and os.getpid() == self._pid:
             self._process.tell((what, value, 0))
 

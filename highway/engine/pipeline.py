@@ -288,7 +288,7 @@ class Pipeline:
 
         Args:
             position: The position. If it is unknown, the :class:`~highway.PipelineError` that :meth:`state_dict` raises.
-            is_left: Whether the loop ended early. The state is then the state before the next epoch.
+            is_left: Whether the loop ended early. If it did, :meth:`state_dict` returns the state before the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()

@@ -36,8 +36,10 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     """Return how long the trainer waited for data, from the recent statistics of the samples.
 
     The trainer consumes the items at the end of the topology. The trainer is the loop over a pipeline or over its ``to_device``, or a sink
-    that sends nothing. If the trainer is outside the run, only its sender is known. While the sender waits to send, the trainer does not
-    wait for data. The result is then an upper limit. If there are several trainers, the result is for the role that waited most.
+    that sends nothing. If there are several trainers, the result is for the role that waited most.
+
+    If the trainer is outside the run, only its sender is known, and the result is an upper limit: while the sender waits to send, the
+    trainer does not wait for data.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []

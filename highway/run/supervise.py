@@ -225,7 +225,7 @@ class _Watch:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
         If the role has ``restart``, a killed process is no failure of the run, and the exit code must not depend on the moment of the kill.
-        The run fails only if the replica is a sink, which then has not reached the end of the stream, or if the process raised an error.
+        The run fails only if the replica is a sink (it has not reached the end of the stream), or if the process raised an error.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):

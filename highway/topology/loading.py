@@ -80,10 +80,10 @@ def load(
     Args:
         path: The YAML file, or several files. Several files are merged by key: if two files have the same key, two mappings are merged,
             and any other value comes from the later file.
-        variables: Names and values of variables. They replace values in the file's ``vars``.
+        variables: Names and values of variables. These values replace the values in the file's ``vars``.
         plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
-        look_only: ``True``: import only the modules in ``plugins``, so that no other code of the file's author runs. Stages with components
-            of other modules are skipped, and their roles cannot run. ``False``: the file can also name modules of installed plug-ins.
+        look_only: ``True``: import only the modules in ``plugins``. No other code that the file names runs. Stages with components of other
+            modules are skipped, and their roles cannot run. ``False``: the file can also name modules of installed plug-ins.
 
     Raises:
         ConfigError: a file is invalid, ``variables`` has an unknown name, or a plug-in cannot be imported. Errors in stages are found by

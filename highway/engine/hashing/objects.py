@@ -57,7 +57,9 @@ def _notes(hint: Any) -> Iterator[Unhashed]:
 
 
 def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that hold an object's parameters, by name. The fields of a dataclass come in their order, others are sorted.
+    """Yield the names and values of the attributes that hold an object's parameters.
+
+    The fields of a dataclass come first, in their order. All other attributes are sorted by name.
 
     Attributes that change while the object runs are skipped: cached properties, fields of a dataclass that are not parameters, and
     attributes that the methods of the object assign or fill. If the class belongs to an installed package, and its public attributes hold

@@ -59,7 +59,7 @@ class LocalLauncher:
         show: Called for each printed line. Arguments: name of the replica, text, and whether the text is from standard error.
         orphaned: Seconds for the started processes to end if this process is killed. After these seconds, a guard program kills the
             processes and their descendants.
-        keep: Seconds for which the guard program then keeps the counts of the first process readable, at ``counts_at``.
+        keep: After the kill, the guard program keeps the counts of the first process readable for this many seconds, at ``counts_at``.
     """
 
     def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:
@@ -152,7 +152,7 @@ class LocalProcess:
         self._tally, self._reports, self._tell_guard = tally, reports, tell_guard
 
     def poll(self) -> int | None:
-        """Return the exit code if the process has ended. In this case, also kill the processes that it has started."""
+        """Return the exit code; ``None`` while the process runs. If the process has ended, kill the processes that it has started."""
         if self.popen.returncode is None and self._has_ended():
             self.reap()
         return self.popen.returncode
@@ -162,7 +162,7 @@ class LocalProcess:
         if self.popen.returncode is None and number != signal.SIGKILL:
             os.kill(self.popen.pid, number)  # Popen.send_signal() would reap a process that has just ended
         elif self.popen.returncode is None:
-            with contextlib.suppress(PermissionError):  # macOS raises it for a group with only a dead process
+            with contextlib.suppress(PermissionError):  # macOS raises PermissionError if all processes of the group are dead
                 os.killpg(self.popen.pid, signal.SIGKILL)
 
     def reports(self) -> Sequence[RoleReport]:

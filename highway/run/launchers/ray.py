@@ -116,10 +116,10 @@ def no_room(
     They can never get a node if no node is large enough, or if only processes of this run hold the resources.
 
     Args:
-        nodes: Resources of each node of the cluster, by address of the node and by Ray's names.
+        nodes: For each node of the cluster, by its address, a dict of its resources by Ray's names.
         free: Free resources of the cluster.
         running: For each placed process of the run, the address of its node and its resources.
-        waiting: Resources that the waiting processes require, by name of the process.
+        waiting: For each waiting process, by its name, the resources that the process requires.
     """
     left = {address: dict(node) for address, node in nodes.items()}
     for address, needs in running:
