@@ -124,7 +124,9 @@ def moved(
     """
     source, *rest = stages
     is_remixed = any(name.endswith(MIXTURE) for name in allow_changed or ())
-    state = max(states, key=lambda state: (state["epoch"], state["begun"]))
+    state = dict(max(states, key=lambda state: (state["epoch"], state["begun"])))
+    counts = [(number, count) for one in states for number, count in one["errors"].items()]
+    state["errors"] = dict(sorted(counts, key=lambda pair: pair[1]))  # max_errors limits each rank: the largest count of the old ranks
     if all(map(is_between_epochs, states)) and (begins := _at_epoch(stages, state["epoch"])) is not None:
         if len(epochs := {state["epoch"] for state in states}) > 1:
             raise PipelineError(f"load_state_dict: the states are before different epochs, {epochs}; load the states of one checkpoint")

@@ -165,10 +165,9 @@ def _left(found: Sequence[_Progress], division: Division) -> Rest:
     sampler, ranks = division.sampler, len(found)
     rest, total = sampler.rest, sampler.total
     used = np.concatenate([one.used for one in found])
-    used = used[used < total]  # later positions repeat samples (on_uneven="pad")
     common = min(one.done for one in found)  # each rank has read at least this many samples
     furthest = max([max(one.done for one in found) * ranks, len(rest.singles), *(rest.places(used) + 1).tolist()])
-    furthest = min(furthest, rest.count(total))
+    used = used[used < total]  # later positions repeat samples (on_uneven="pad"); the new ranks do not repeat these samples again
     read = np.concatenate([division.positions(one.rank, common, one.done) for one in found])
     unread = np.setdiff1d(rest.at(np.arange(min(common * ranks, furthest), furthest)), read)
     left = np.union1d(unread, np.concatenate([one.held for one in found]))
