@@ -140,6 +140,7 @@ class Traits:
             each source inside it. The list is empty if every rank gets the same items. ``None``: the items depend on the rank of this
             process.
         whole_inputs: Whether a stream puts each input into at most one output, and never splits an input.
+        splits_batches: Whether a stream splits each batch into its rows. The ``part`` of the lineage is the number of the row.
         workers_parameter: The parameter that sets the number of workers.
         skips_epochs: Whether a source that numbers epochs skips the rest of an epoch if the loop over this epoch ends early.
         whole_epochs: Whether a stream needs the rest of an epoch after the loop has ended early, because it counts or keeps the items.
@@ -192,6 +193,7 @@ class Traits:
     ranks: Callable[[], Ranks] | None = None
     whole_inputs: bool = False
     # Only highway's own components need these:
+    splits_batches: bool = False
     workers_parameter: str = "num_workers"
     skips_epochs: bool = True
     whole_epochs: bool = False

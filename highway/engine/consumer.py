@@ -15,7 +15,7 @@ import highway
 from highway.engine.component import Stateless, no_state
 from highway.engine.context import here, in_stage
 from highway.engine.hashing.identity import MIXTURE, accepted, expect_same, expect_stages, is_named
-from highway.engine.remake import Remaker, moved, refuse, tracks, used_as_json, used_from_json
+from highway.engine.remake import Remaker, moved, refuse, splitting, tracks, used_as_json, used_from_json
 from highway.engine.resume import FORMAT, Marker, digest, expect_state, expect_together, from_json, is_fresh
 from highway.engine.running import RunningStage
 from highway.engine.source import has_state, ranks_of
@@ -198,7 +198,7 @@ class Consumer:
         """Log a warning if ranks can have different numbers of items. A training then hangs when one rank has ended its epoch."""
         stages, outer = self._run.stages, here().hand_over
         first = max((running.number for running in stages if _has_fixed_epochs(running)), default=0)
-        why = next(filter(None, map(why_unknown, stages[first:])), "")
+        why = next(filter(None, map(why_unknown, [running for running in stages[first:] if running is not splitting(stages)])), "")
         if not why or (outer is not None and outer.ends_together):
             return
         world_size = max((size for _, size in ranks_of(stages[0].stage.op, stages[0].traits)), default=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -208,11 +209,20 @@ def _obstacle(stages: Sequence[RunningStage]) -> str:
             is_exact = traits.remake is None or running.layers[-1] is source.layers[-1]  # a map with its own ``remake`` can split items
         else:
             is_exact = running.stage.keeps_count or (traits.per_epoch and (traits.whole_inputs or traits.one_to_one is not None))
+            is_exact = is_exact or running is splitting(stages)
         if not is_exact:
             return running.stage.name
     if source.traits.deal_rest is not None:
         return ""
     return f"{source.stage.name} ({source.traits.indivisible})" if source.traits.indivisible else source.stage.name
+
+
+def splitting(stages: Sequence[RunningStage]) -> RunningStage | None:
+    """Return the stream that splits the batches of a reader into samples; ``None`` if no such stream comes directly after a reader."""
+    own = list(takewhile(lambda running: running.layers[-1] is stages[0].layers[-1], stages))
+    after = stages[len(own)] if len(own) < len(stages) else None
+    makes_batches = any(running.traits.makes == "batches" for running in own) and stages[0].traits.deal_rest is not None
+    return after if after is not None and after.traits.splits_batches and makes_batches else None
 
 
 def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
@@ -234,7 +244,8 @@ def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
         return f"{other} is possible only between epochs, because {source.traits.indivisible}"
     if (running := next((running for running in rest if not running.stage.keeps_count), None)) is None:
         return ""
-    does = "holds items" if running.shape != "map" else "drops or skips items" if running.stage.ordered else "keeps no order"
+    holds = "splits batches" if running.traits.splits_batches else "holds items"
+    does = holds if running.shape != "map" else "drops or skips items" if running.stage.ordered else "keeps no order"
     return f"{other} needs the states of all ranks, because {running.stage.name} {does}"
 
 
@@ -263,8 +274,8 @@ def used_as_json(used: Sequence[Any], stages: Sequence[RunningStage]) -> Any:
         items = [one if isinstance(one, list) else _all_source_items(one, stages) for one in used]
     except _SplitError as error:
         return str(error)
-    flat = np.array([pair for one in items for pair in one], np.int64).reshape(-1, 2)
-    return [packed(np.array(list(map(len, items)), np.int64)), packed(flat[:, 0]), packed(flat[:, 1])]
+    columns = _flat([own for one in items for own in one]).T
+    return [packed(np.array(list(map(len, items)), np.int64)), *map(packed, columns)]
 
 
 def _all_source_items(passport: Passport, stages: Sequence[RunningStage]) -> list[list[int]]:
@@ -298,9 +309,9 @@ def used_from_json(saved: Any) -> list[list[list[int]]] | None:
     """Return for each output the source's items in it, as a list of ``[epoch, index]``; ``None`` if they are unknown."""
     if not isinstance(saved, list):
         return None
-    counts, epochs, indexes = map(unpacked, saved)
-    pairs, stops = np.stack([epochs, indexes], 1).tolist(), np.cumsum(counts).tolist()
-    return [pairs[stop - count : stop] for stop, count in zip(stops, counts.tolist(), strict=True)]
+    counts, *columns = map(unpacked, saved)
+    flat, stops = np.stack(columns, 1).tolist(), np.cumsum(counts).tolist()
+    return [flat[stop - count : stop] for stop, count in zip(stops, counts.tolist(), strict=True)]
 
 
 class _SplitError(Exception):
@@ -314,6 +325,13 @@ def _source_items(passport: Passport, stages: Sequence[RunningStage], before: Se
     if merging is not None and (made_of is None or made_of.stage != merging.number):
         raise _SplitError(merging.stage.name)
     made_by = stages[made_of.stage or 0] if made_of is not None else stages[0]
+    split = splitting(stages)
+    if made_by is split and made_of is not None:
+        (batch,) = made_of.inputs
+        yield [batch.epoch, batch.index, made_of.part]
+        return
+    if split is not None and split in before and made_by.number < split.number:
+        raise _SplitError(split.stage.name)
     if made_of is None or made_by.layers[-1] is source:
         yield [passport.epoch, passport.index]
         return
@@ -347,11 +365,11 @@ def _read(stages: Sequence[RunningStage], state: Mapping[str, Any]) -> ReadByRan
             f"load_state_dict: {error} has split items of rank {rank[0]}, or does not report the inputs of its items (Lineage), so "
             "that it is not known which samples are left; resume on as many ranks, or from states between two epochs"
         ) from None
-    return ReadByRank(rank, own, None, _pairs(held), _pairs([pair for one in used for pair in one]))
+    return ReadByRank(rank, own, None, _flat(held), _flat([item for one in used for item in one]))
 
 
-def _pairs(pairs: list[list[int]]) -> np.ndarray:
-    return np.array(pairs, np.int64).reshape(-1, 2)
+def _flat(items: list[list[int]]) -> np.ndarray:
+    return np.array(items, np.int64).reshape(-1, len(items[0]) if items else 2)
 
 
 def refuse(stage: str, why: str, allow_changed: Collection[str] | None, way_out: str = "begin anew without the state") -> None:

@@ -65,8 +65,9 @@ class ReadByRank(NamedTuple):
         state: The state of the source at the rank's last marker; ``None`` at the beginning.
         last: Epoch and index of the last item that the rank has returned. ``None``: see ``held`` and ``used``, which are needed if the rank
             does not return the source's items in order.
-        held: Epoch and index of the source's items that waited in stages at the marker, int64 ``(N, 2)``.
-        used: Epoch and index of the source's items that the rank has returned since the marker, int64 ``(N, 2)``.
+        held: Epoch and index of the source's items that waited in stages at the marker, int64 ``(N, 2)``. If a stage directly after the
+            reader splits batches into samples: epoch, index of the batch, and row of each sample, int64 ``(N, 3)``.
+        used: The same for the source's items that the rank has returned since the marker.
     """
 
     rank: Sequence[int]

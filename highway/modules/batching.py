@@ -263,7 +263,7 @@ class Unbatch:
         require(self.fields is None or self.ragged is not None, self, "fields", "nothing without ragged='pad' or 'offsets'")
 
     def __highway__(self) -> Traits:
-        return Traits(makes="samples", per_epoch=True, state=lambda: Position(0), remake=self._remake)
+        return Traits(makes="samples", per_epoch=True, state=lambda: Position(0), remake=self._remake, splits_batches=True)
 
     def stream(self, items: Items) -> Iterator[Together]:
         index: Position = items.context.state_of(self)

@@ -82,12 +82,19 @@ class Division:
             dealt.append(self.dealer.positions(sampler, order, begin, min(begin + self.size, stop)))
         return np.concatenate(dealt)
 
-    def positions_of(self, rank: int, indexes: np.ndarray) -> np.ndarray:
-        """Return the epoch positions of the samples in a rank's items with these indexes."""
+    def positions_of(self, rank: int, items: np.ndarray) -> np.ndarray:
+        """Return the epoch positions of the samples in a rank's items.
+
+        ``items`` holds the index of each item, or the index of a batch and a row for each sample: int64 ``(N, 1)`` or ``(N, 2)``.
+        """
         if self.batch_size is None:
-            return indexes
-        ends = [self.end(rank, index) for index in indexes.tolist()]
-        return np.concatenate([np.empty(0, np.int64), *(self.positions(rank, (end - 1) // self.size * self.size, end) for end in ends)])
+            return items[:, 0]
+        found = [np.empty(0, np.int64)]
+        for index in np.unique(items[:, 0]).tolist():
+            end = self.end(rank, index)
+            positions = self.positions(rank, (end - 1) // self.size * self.size, end)
+            found.append(positions if items.shape[1] == 1 else positions[items[items[:, 0] == index, 1]])
+        return np.concatenate(found)
 
 
 class _Progress(NamedTuple):
@@ -188,14 +195,14 @@ def _progress(read: ReadByRank, divide: Divide) -> _Progress:
     done = division.stop if epoch < source else 0 if epoch > source else min(done * division.size, division.stop)
     if read.last is not None and read.last[0] == epoch:
         done = max(done, division.end(rank, read.last[1]))
-    held, used = (division.positions_of(rank, items[items[:, 0] == epoch, 1]) for items in (read.held, read.used))
+    held, used = (division.positions_of(rank, items[items[:, 0] == epoch, 1:]) for items in (read.held, read.used))
     return _Progress(division, rank, done, held, used)
 
 
 def _epochs_left(read: ReadByRank) -> set[int]:
     """Return the epochs of the items that still wait. A stage can hold items of an epoch after the source has begun the next epoch."""
     used = set(map(tuple, read.used.tolist()))
-    return {epoch for epoch, index in read.held.tolist() if (epoch, index) not in used}
+    return {item[0] for item in map(tuple, read.held.tolist()) if item not in used}
 
 
 def _begin(read: ReadByRank, epoch: int) -> ReadByRank:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from highway import ConfigError, Pipeline, Stage  # noqa: E402
 from highway.adapters.torch import DataLoader, to_device  # noqa: E402
-from highway.modules import Batch, Bucket, Cache, ConcatThenSplit, FixedEpochs, Reader, Shuffle  # noqa: E402
+from highway.modules import Batch, Bucket, Cache, ConcatThenSplit, FixedEpochs, Reader, Shuffle, Unbatch  # noqa: E402
 
 START = """
     import json, logging, os, sys
@@ -210,6 +210,10 @@ def test_ranks_that_may_have_different_counts_are_named_once(caplog):
         assert message.endswith("to_device(pipeline, device, end_together=True) of highway.adapters.torch")
     even = [Reader(range(40), 4, epochs=1, rank=1, world_size=2), Stage(str), Shuffle(10)]
     assert warnings_of(even, caplog) == []
+    batches = Reader(range(41), 4, epochs=1, rank=1, world_size=2)
+    assert warnings_of([batches, Unbatch(), Batch(3)], caplog) == []  # each rank has 21 samples
+    (message,) = warnings_of([batches, lambda batch: batch[batch % 2 == 0], Unbatch()], caplog)
+    assert "because Unbatch does not say how many items come out of so many" in message
     assert warnings_of([reader, Stage(str, drops=True), FixedEpochs(10)], caplog) == []
     (message,) = warnings_of([reader, Stage(len, drops=True), Cache()], caplog)
     assert "because len declares to drop items" in message

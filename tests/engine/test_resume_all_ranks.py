@@ -90,6 +90,7 @@ STREAMS = {
     "bucket": lambda n: Bucket([4 * n], [2, 3], by=first_number, ragged=None),
     "pack": lambda n: Pack(2 + n, bins=2),
     "by shape": lambda n: BatchByShape(1 + n),
+    "unbatch": lambda n: Unbatch(),
 }
 SECOND = 1000  # the first sample of the second of two readers
 
@@ -100,6 +101,7 @@ def unzipped(pair):
     return first
 
 
+SINGLE = ["plus", "noise", "some", "broken", "unordered", "tee", "shuffle"]  # for single samples
 ENDS = ["batch", "bucket", "pack", "by shape"]  # they give batches
 
 
@@ -129,15 +131,18 @@ class Case:
             settings["shuffle"] = "blocks"  # each number of ranks has its own order
         if size is not None and rng.random() < 0.2:
             settings["deal"] = Deal(lambda dataset: [number % 7 for number in range(len(dataset))])
-        kinds = ["plus", "tee", "shuffle", "unordered"] if size else ["plus", "noise", "some", "broken", "unordered", "tee", "shuffle"]
-        stages = [(rng.choice(kinds), rng.randint(1, 3)) for _ in range(rng.randint(0, 3))]
+        kinds = ["plus", "tee", "shuffle", "unordered"] if size else SINGLE
+        source = rng.choice(["reader", "reader", *SOURCES])
+        stages = []
+        if size is not None and source == "reader" and rng.random() < 0.5:
+            stages, size, kinds = [("unbatch", 1)], None, SINGLE
+        stages += [(rng.choice(kinds), rng.randint(1, 3)) for _ in range(rng.randint(0, 3))]
         if size is None and rng.random() < 0.6:
             has_order = all(kind != "unordered" for kind, _ in stages)
             end = rng.choice(ENDS)
             stages += [("array", 1)] * (has_order and end in ("pack", "by shape"))
             stages += [(end, rng.randint(1, 3))] * has_order
             stages += [("shuffle", rng.randint(1, 2))] * (has_order and rng.random() < 0.3)
-        source = rng.choice(["reader", "reader", *SOURCES])
         return cls(source, rng.randint(5, 40), tuple(settings.items()), tuple(stages), rng.random() < 0.7)
 
     def readers(self, rank, world_size):
@@ -458,7 +463,7 @@ def test_each_rank_of_the_same_number_takes_its_own_state_of_a_list():
             assert [item.tolist() for item in pipeline] == [item.tolist() for item in alone]
 
 
-@pytest.mark.parametrize("stages", [(Unbatch(), Shuffle(3)), (Shuffle(3, reuse=2),), (Cache(batched=True),)])
+@pytest.mark.parametrize("stages", [(partial(plus, by=1), Unbatch(), Shuffle(3)), (Shuffle(3, reuse=2),), (Cache(batched=True),)])
 def test_a_stage_that_keeps_parts_or_other_data_is_refused_in_the_middle_of_an_epoch(stages):
     def build(rank, world_size):
         return of_two_epochs(rank, world_size, *stages, batch_size=2)

@@ -212,6 +212,10 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
         ),
         (
             "[{Reader: {dataset: {Npy: x.npy}, batch_size: 8}}, Unbatch]",
+            "needs the states of all ranks, because Unbatch splits batches",
+        ),
+        (
+            "[{Reader: {dataset: {Npy: x.npy}, batch_size: 8}}, Identity, Unbatch]",
             "is possible only between epochs, because Unbatch keeps parts of items, or data that only its rank has",
         ),
         (
