@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from highway.modules import Batch, Bucket, Cache, ConcatThenSplit, FixedEpochs, 
 
 START = """
     import json, logging, os, sys
+    from datetime import timedelta
     import torch.distributed as dist
     from highway import DROP, Pipeline, PipelineError, Stage
     from highway.adapters.torch import DataLoader, to_device
@@ -118,6 +120,26 @@ ALONE = """
     os._exit(0)  # the other ranks may still wait for this one
 """
 
+SLOW = """
+    store = dist.distributed_c10d._get_default_store()
+
+    def slow():
+        yield 0
+        if rank == 1:  # reads until the other ranks have raised their errors
+            store.wait(["failed 0", "failed 2"], timedelta(minutes=3))
+            leave()
+        yield 1
+
+    def leave():
+        save()
+        sys.stdout.flush()
+        os._exit(0)  # the other ranks may still wait for this one
+
+    results["slow"] = failure(to_device(slow(), "cpu", end_together=True, end_timeout=8))
+    store.set(f"failed {rank}", "")
+    leave()
+"""
+
 
 def run(folder, *parts):
     """Run a script on three ranks, and return the results of each rank."""
@@ -167,7 +189,22 @@ def test_a_rank_that_left_its_loop_or_ended_is_an_error_on_the_other_ranks(tmp_p
     assert all(taken == [] for taken, _ in found)
     assert "rank 0 of 3 is at batch 0 of loop 1, but other ranks are at other batches (batches 0 to 4, loops 0 to 1)" in found[0][1]
     for _, error in found[1:]:
-        assert "waited for batch 0 of loop 1, whether all ranks have it, but another rank has ended or did not answer in time" in error
+        assert "waited at batch 0 of loop 1 to learn whether all ranks have it, but another rank has ended; look for" in error
+
+
+@pytest.mark.slow
+def test_a_rank_that_waits_longer_than_end_timeout_names_the_batch_and_the_ranks(tmp_path):
+    results = run(tmp_path, START, SLOW)
+    for rank in (0, 2):
+        taken, error = results[rank]["slow"]
+        assert taken == [0]
+        missing = re.fullmatch(
+            rf"to_device: end_together: rank {rank} of 3 has waited for 8 s \(end_timeout\) at batch 1 of loop 0 to learn whether all "
+            r"ranks have it; the ranks that do not wait there: ([\d, ]+); look for the cause in the logs of these ranks, or pass a greater "
+            r"end_timeout",
+            error,
+        )
+        assert missing and "1" in missing[1] and str(rank) not in missing[1]
 
 
 def test_one_rank_needs_no_other():
@@ -181,6 +218,8 @@ def test_ranks_that_cannot_report_to_each_other_are_refused(monkeypatch):
         list(to_device([1], "cpu", end_together=True))
     with pytest.raises(ConfigError, match="to_device: end_together: 'gloo' is no DeviceMesh and no process group that has this process"):
         to_device([1], "cpu", end_together="gloo")
+    with pytest.raises(ConfigError, match="to_device: end_timeout=0; expected more than 0 seconds"):
+        to_device([1], "cpu", end_together=True, end_timeout=0)
 
 
 def warnings_of(stages, caplog, loops=1):

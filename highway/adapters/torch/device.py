@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from highway.adapters.common_end import TIMEOUT, CommonEnd
 from highway.adapters.device_loader import DeviceLoader
-from highway.adapters.torch.common_end import CommonEnd
+from highway.adapters.torch.common_end import ranks_of
 from highway.adapters.torch.nested import mapped
 from highway.adapters.torch.over_pipeline import tensor_of
 from highway.engine.batch import get
@@ -26,6 +27,7 @@ def to_device(
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     images: str | int | None = None,
     end_together: bool | dist.ProcessGroup = False,
+    end_timeout: float = TIMEOUT,
 ) -> DeviceLoader:
     """Return a loader that copies its batches to a device, up to ``depth`` batches in advance.
 
@@ -58,20 +60,23 @@ def to_device(
         end_together: Whether each loop ends on all ranks after the same number of batches: as soon as one rank has no further batch. A
             warning then counts the batches that other ranks leave out. All ranks must run the same loops in the same order. ``True``: all
             ranks of ``torch.distributed``. A process group: the ranks of this group.
+        end_timeout: Seconds that a rank waits for the other ranks at a batch, with ``end_together``. After these seconds, it raises an
+            error that names the batch and the ranks that do not wait there. The default is 30 minutes.
 
     Raises:
-        ConfigError: ``depth`` is below 1; ``end_together`` is a group without this process; or the launcher started several ranks, but
-            ``torch.distributed`` is not initialised (when a loop begins).
+        ConfigError: ``depth`` is below 1; ``end_timeout`` is not above 0; ``end_together`` is a group without this process; or the launcher
+            started several ranks, but ``torch.distributed`` is not initialised (when a loop begins).
         KeyError: a batch has no field ``images`` (when the batch is moved).
         PipelineError: with ``end_together``, the loader of another rank raised an error, another rank has ended or does not answer within
-            the time limit of ``torch.distributed``, or the ranks run different loops.
+            ``end_timeout``, or the ranks run different loops.
 
     >>> batches = Pipeline([[(np.zeros((2, 3), np.float32), np.int32([5, 7]))]])
     >>> for images, labels in to_device(batches, "cpu"):
     ...     print(images.shape, labels)
     torch.Size([2, 3]) tensor([5, 7], dtype=torch.int32)
     """
-    end = None if end_together is False else CommonEnd(None if end_together is True else end_together)
+    group = None if end_together is True else end_together
+    end = None if end_together is False else CommonEnd(ranks_of(group, end_timeout), end_timeout)
     return DeviceLoader(loader, partial(_mover, torch.device(device), _Images(channels_last, dtype, normalize, images)), depth, end)
 
 
