@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from highway.adapters.positions import Positioned, position_of, received_by_caller
@@ -148,8 +148,8 @@ class DeviceLoader:
             raise self._position
         return self._position
 
-    def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> None:
-        """Resume the next loop from a state. ``options`` are passed to the loader's ``load_state_dict``."""
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: Any) -> None:
+        """Resume the next loop from a state, or from a list of the states of all ranks. ``options`` are options of the loader's method."""
         self.loader.load_state_dict(state, **options)  # type: ignore[attr-defined]
         self._position = None
 

@@ -1,5 +1,6 @@
 """``to_device`` without a GPU: the same code without streams; and the streams themselves where there is one."""
 
+import json
 import threading
 from collections import namedtuple
 
@@ -10,9 +11,9 @@ torch = pytest.importorskip("torch")
 
 from torch_datasets import Numbered, Raising  # noqa: E402
 
-from highway import ConfigError, EndOfStream, Pipeline  # noqa: E402
+from highway import ConfigError, EndOfStream, Pipeline, PipelineError  # noqa: E402
 from highway.adapters.torch import DataLoader, to_device  # noqa: E402
-from highway.modules import Noise, Reader  # noqa: E402
+from highway.modules import Batch, Noise, Reader, Shuffle  # noqa: E402
 
 Pair = namedtuple("Pair", "image rest")
 
@@ -120,6 +121,33 @@ def test_a_gpu_gets_what_was_read_whatever_the_training_does_meanwhile():
             assert numbers.device.type == "cuda"
             del arrays, numbers
         assert total.tolist() == [[sum(range(400))] * 3] * 2
+
+
+@pytest.mark.parametrize(
+    "loader_of",
+    [DataLoader, lambda pipeline: to_device(pipeline, "cpu"), lambda pipeline: to_device(DataLoader(pipeline), "cpu")],
+    ids=["DataLoader", "to_device", "to_device of a DataLoader"],
+)
+def test_the_states_of_all_ranks_resume_on_another_number_of_ranks(loader_of):
+    def loader(rank, world_size):
+        reader = Reader(range(48), epochs=1, rank=rank, world_size=world_size)
+        return loader_of(Pipeline([reader, Shuffle(6), Batch(4)], seed=3))
+
+    read, states = [], []
+    for rank in range(2):
+        with loader(rank, 2) as batches:
+            for number, batch in enumerate(batches):
+                read += batch.tolist()
+                if number == 2:
+                    states.append(json.loads(json.dumps(batches.state_dict())))
+                    break
+    for rank in range(3):
+        with loader(rank, 3) as batches:
+            batches.load_state_dict(states)
+            read += [number for batch in batches for number in batch.tolist()]
+    assert sorted(read) == list(range(48))
+    with loader(0, 3) as batches, pytest.raises(PipelineError, match="the list has no state of rank 1"):
+        batches.load_state_dict(states[:1])
 
 
 def test_a_state_of_the_end_has_no_epoch_left_for_a_loop_on_a_device():

@@ -1,7 +1,9 @@
 """Tests of ``load_state_dict(..., allow_changed=["Reader.mixture"])``."""
 
 import json
+import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,6 +15,7 @@ from highway import Pipeline
 from highway.datasets import MixedDataset
 from highway.errors import ConfigError, PipelineError
 from highway.modules import Batch, Cache, Reader, Shuffle, Take
+from highway.process.ranks import PeerRanks
 from highway.reading.deal import Deal
 
 SIZES = {"web": 300, "books": 70, "code": 40, "wiki": 55}
@@ -287,19 +290,32 @@ def test_mixes_of_mixes_change():
     refused(state, r"MixedDataset\(names=\.\.\.\): 'books' had other samples or parameters", mix({"books": 1, "web": 5}, {"books": other}))
 
 
-def test_an_isolated_pipeline_resumes_with_another_mixture():
-    samples = []
-    with Pipeline([Reader(mix({"web": 2, "code": 1}), epochs=1)], seed=5, isolated=True) as pipeline:
-        samples += read(pipeline, 50)
-        state = saved(pipeline)
-    with Pipeline([Reader(mix({"web": 2, "wiki": 1}), epochs=1)], seed=5, isolated=True) as pipeline:
-        pipeline.load_state_dict(state, MIXTURE)
-        samples += read(pipeline, 50)
-        state = saved(pipeline)
-    with Pipeline([Reader(mix({"code": 1, "web": 2, "wiki": 1}), epochs=1)], seed=5, isolated=True) as pipeline:
-        pipeline.load_state_dict(state, MIXTURE)
-        samples += rest(pipeline)[0]
+def over_changes(**how):
+    """Return the samples of a run that resumes with another mixture twice. ``how`` has a function of the number of the resume."""
+    samples, state = [], None
+    for number, weights in enumerate([{"web": 2, "code": 1}, {"web": 2, "wiki": 1}, {"code": 1, "web": 2, "wiki": 1}]):
+        arguments = {name: value(number) for name, value in how.items()}
+        with Pipeline([Reader(mix(weights), epochs=1)], seed=5, **arguments) as pipeline:
+            if state is not None:
+                pipeline.load_state_dict(state, MIXTURE)
+            samples += read(pipeline, 50) if number < 2 else rest(pipeline)[0]
+            state = saved(pipeline)
     assert Counter(samples) == Counter(sample for name in ("web", "code", "wiki") for sample in part(name))
+    return samples
+
+
+def test_an_isolated_pipeline_resumes_with_another_mixture():
+    assert over_changes(isolated=lambda number: True) == over_changes()
+
+
+def test_peers_resume_with_another_mixture():
+    link = uuid.uuid4().hex
+
+    def run(rank):
+        return over_changes(peers=lambda number: PeerRanks(rank, (0, 1), f"test-{link}-{number}"))
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(run, range(2), timeout=60)) == [over_changes()] * 2
 
 
 # --- refused ---

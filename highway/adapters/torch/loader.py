@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 import torch
@@ -325,7 +325,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             )
         return {**to_public(self._received or self._snapshot()), "of": identity_of(self)}
 
-    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] = ()) -> None:
         """Resume the next loop from a state.
 
         The state contains the states of the global random number generators of torch (CPU), NumPy and Python. The next loop restores these
@@ -333,7 +333,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
         Args:
             state: The return value of :meth:`state_dict`. With ``{}``, the next loop reads all of epoch :attr:`epoch`. A loader of a
-                pipeline does not accept ``{}``.
+                pipeline does not accept ``{}``, but accepts a list of the states of all ranks, for another number of ranks.
             allow_changed: Names of stages or parameters whose change is only a warning, such as ``"batch_size"``. The error for any other
                 changed parameter shows its name.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class PipelineItems(IterableDataset):
     def state_dict(self) -> dict[str, Any]:
         return self._pipeline.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] = ()) -> None:
         self._pipeline.load_state_dict(state["pipeline"] if isinstance(state, Mapping) and "pipeline" in state else state, allow_changed)
 
     def close(self) -> None:
