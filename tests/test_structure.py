@@ -70,6 +70,7 @@ BESIDES = {  # each is said in the file, and why
 ONLY_IN = {
     "zmq": {"wire/transports/zmq"},
     "threading": {
+        "adapters/jax.py",  # a wait of JAX has no time limit
         "adapters/keras.py",
         "adapters/tensorflow.py",
         "adapters/torch/probe.py",

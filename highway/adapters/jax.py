@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +17,7 @@ except ImportError as error:
 
     raise ConfigError("highway.adapters.jax needs jax: pip install jax, or as https://docs.jax.dev says for your accelerator") from error
 
+from highway.adapters.common_end import TIMEOUT, CommonEnd, expect_one_rank
 from highway.adapters.device_loader import DeviceLoader
 from highway.process.ranks import ReaderRanks
 
@@ -36,7 +40,9 @@ def ranks() -> ReaderRanks:
     return {"rank": jax.process_index(), "world_size": jax.process_count()}
 
 
-def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> DeviceLoader:
+def to_device(
+    loader: Iterable[Any], sharding: Any = None, depth: int = 2, end_together: bool = False, end_timeout: float = TIMEOUT
+) -> DeviceLoader:
     """Return a loader that moves batches to the device, up to ``depth`` batches in advance.
 
     ::
@@ -57,9 +63,17 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
         sharding: Where to put the rows: a ``jax.sharding.Sharding`` or a device. With a sharding, each process passes its own rows.
             ``None`` is the default device.
         depth: Number of batches that wait on the device, at least 1. The batch that is being moved does not count.
+        end_together: Whether each loop ends on all processes of JAX after the same number of batches: as soon as one process has no further
+            batch. A warning then counts the batches that other processes leave out. All processes must run the same loops in the same
+            order, and all batches must have the same shapes: pass ``drop_last=True`` to ``Batch``.
+        end_timeout: Seconds that a process waits for the other processes at a batch, with ``end_together``. After these seconds, it raises
+            an error that names the batch. The default is 30 minutes.
 
     Raises:
-        ConfigError: ``depth`` is below 1.
+        ConfigError: ``depth`` is below 1; ``end_timeout`` is not above 0; or, with ``end_together``, the launcher started several ranks,
+            but ``jax.distributed`` is not initialised (when a loop begins).
+        PipelineError: with ``end_together``, the loader of another process raised an error, another process does not answer within
+            ``end_timeout``, or the processes run different loops.
         ValueError: the rows of an array cannot be divided evenly among the parts of the sharding (when running).
         OverflowError: an integer does not fit in 32 bits (when running).
         TypeError: JAX does not support the dtype of an array (when running).
@@ -70,7 +84,7 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
     ...         print(images.shape, labels)
     (2, 3) [5 7]
     """
-    return DeviceLoader(loader, lambda: _Put(sharding), depth)
+    return DeviceLoader(loader, lambda: _Put(sharding), depth, CommonEnd(_processes, end_timeout) if end_together else None)
 
 
 class _Put:
@@ -126,3 +140,56 @@ def _parts(sharding: Any, ndim: int) -> int:
     many = 2 * len(sharding.device_set)  # only if the rows can be divided
     rows = {str(where[0]) for where in sharding.addressable_devices_indices_map((many,) * max(1, ndim)).values()}
     return len(rows)
+
+
+@functools.cache
+def _processes() -> _Processes | None:
+    """Return the processes of JAX; ``None`` if there is only one."""
+    if jax.process_count() == 1:
+        expect_one_rank("jax.distributed.initialize()")
+        return None
+    return _Processes()
+
+
+class _Processes:
+    """The processes of JAX that end their loops together.
+
+    An exchange is a computation on all devices. The thread of the loop starts it before the training step that it overlaps with. Therefore
+    all processes start the exchanges and the steps in the same order, as JAX requires.
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.world_size, self.loops = jax.process_index(), jax.process_count(), 0
+        devices = sorted(jax.devices(), key=lambda device: device.process_index)
+        mesh = jax.sharding.Mesh(np.reshape(devices, (self.world_size, -1)), ("processes", "devices"))
+        self._own = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("processes"))
+        self._gather = jax.jit(lambda reports: reports, out_shardings=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+
+    def begin(self, numbers: list[int]) -> _Exchange:
+        return _Exchange(self._gather(jax.make_array_from_process_local_data(self._own, np.array([numbers], np.int32))))
+
+    def wait_for(self, batch: str) -> None:
+        """Do nothing, because JAX has no public way to leave a note to the other processes."""
+
+    def missing(self, batch: str) -> list[int]:
+        return []
+
+
+class _Exchange:
+    def __init__(self, reports: jax.Array) -> None:
+        self._reports = reports
+        self._waiting = threading.Thread(target=self._wait, name="end_together", daemon=True)
+
+    def wait(self) -> list[int] | None:
+        if not self._reports.is_ready():
+            if self._waiting.ident is None:
+                self._waiting.start()
+            self._waiting.join(1)  # with a limit, because Ctrl-C does not interrupt JAX
+            if self._waiting.is_alive():
+                return None
+        numbers: list[int] = np.asarray(self._reports.addressable_data(0)).min(axis=0).tolist()
+        return numbers
+
+    def _wait(self) -> None:
+        with contextlib.suppress(Exception):  # wait() raises it
+            self._reports.block_until_ready()

@@ -205,8 +205,8 @@ class Consumer:
         if world_size > 1:
             log.warning(
                 "%s: the %d ranks may have different numbers of items in an epoch, because %s; a training hangs if a rank waits for a rank "
-                "that has ended its epoch; to end all ranks together, loop over to_device(pipeline, device, end_together=True) of "
-                "highway.adapters.torch",
+                "that has ended its epoch; to end all ranks together, use to_device(..., end_together=True) of highway.adapters.torch or "
+                "highway.adapters.jax; with TensorFlow and Keras, use FixedEpochs(size) as the last stage, and a reader with epochs=None",
                 self._run,
                 world_size,
                 why,

@@ -36,14 +36,14 @@ def test_without_jax_the_import_says_what_to_install(monkeypatch):
 
 @pytest.fixture
 def read(popen, own_address):
-    """Read in processes that know each other by JAX."""
+    """Run a script in processes that know each other by JAX, and return what each prints last."""
     pytest.importorskip("jax", reason="jax is not installed: this is run by tox -e datasets")
 
-    def read(processes):
+    def read(processes, script=READ):
         with socket.create_server((own_address, 0)) as free:
             address = f"{own_address}:{free.getsockname()[1]}"
         environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, "-c", READ]
+        command = [sys.executable, "-c", script]
         running = [popen([*command, str(rank), str(processes), address], env=environment) for rank in range(processes)]
         outputs = [process.communicate(timeout=200) for process in running]
         assert [process.returncode for process in running] == [0] * processes, outputs
@@ -60,6 +60,91 @@ def test_each_process_of_jax_reads_its_share(read):
     first, second = read(2)
     assert first == [{"rank": 0, "world_size": 2}, [[0, 2], [4, 6], [8]]]
     assert second == [{"rank": 1, "world_size": 2}, [[1, 3], [5, 7], [9]]]
+
+
+TOGETHER = (
+    READ[: READ.index("with Pipeline")]
+    + """
+import logging
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from highway import DROP, PipelineError, Stage
+from highway.adapters.jax import to_device
+from highway.modules import Batch
+
+rank, logged, results = int(rank), [], {}
+handler = logging.Handler()
+handler.emit = lambda record: logged.append(record.getMessage())
+logging.getLogger("highway").addHandler(handler)
+rows = NamedSharding(Mesh(jax.devices(), "rows"), PartitionSpec("rows"))
+
+
+def kept(counts):
+    def keep(number):
+        return number if number // 3 < counts[rank] else DROP
+
+    return Pipeline([Reader(range(900), shuffle=False, epochs=2, **ranks()), Stage(keep, drops=True), Batch(2, drop_last=True)], seed=1)
+
+
+@jax.jit
+def total(batch):
+    return jnp.sum(batch)
+
+
+def loop(batches):
+    return [(batch.addressable_data(0).tolist(), int(total(batch))) for batch in batches]
+
+
+def failure(batches):
+    try:
+        return loop(batches)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+with kept([10, 7, 14]) as train:
+    results["uneven"] = [loop(to_device(train, rows, end_together=True)), train.epoch, loop(to_device(train, rows, end_together=True))]
+results["logged"] = list(logged)
+with kept([10, 0, 14]) as train:
+    results["zero"] = [loop(to_device(train, rows, end_together=True)), train.epoch]
+with kept([10, 7, 14]) as train:
+    for batch in to_device(train, rows, end_together=True):
+        state = train.state_dict()
+        break
+with kept([10, 7, 14]) as train:
+    train.load_state_dict(state)
+    results["resumed"] = loop(to_device(train, rows, end_together=True))
+
+
+def bad():
+    yield np.zeros(2)
+    if rank == 1:
+        raise ValueError("bad")
+    yield np.zeros(2)
+
+
+results["bad"] = failure(to_device(Pipeline([bad]), rows, end_together=True))
+print(json.dumps(results))
+"""
+)
+
+
+def test_processes_with_different_numbers_of_batches_end_together(read):
+    found = read(3, TOGETHER)
+    for rank, results in enumerate(found):
+        steps = [range(first, first + 6) for first in (0, 6, 12)]
+        expected = [[list(step[rank::3]), sum(step)] for step in steps]
+        assert results["uneven"] == [expected, 1, expected]
+        left_out = {0: 2, 2: 4}.get(rank)
+        text = f"to_device: rank 1 has ended its epoch after 3 batches; rank {rank} leaves out {left_out} of its batches"
+        assert results["logged"] == ([text] * 2 if left_out else [])
+        assert results["zero"] == [[], 1]
+        assert results["resumed"] == expected[1:]
+        if rank == 1:
+            assert results["bad"] == "ValueError: bad"
+        else:
+            assert "because the loader of rank 1 raised an error; see the log of that rank" in results["bad"]
 
 
 @pytest.fixture
