@@ -10,6 +10,7 @@ from waiting import wait_until
 
 from highway import ConfigError, FrameError, LinkError, Origin, Passport, Pipeline, Stage, Stamped
 from highway.modules import ZMQSink, ZMQSource
+from highway.wire import tally
 from highway.wire.connection import Connection
 from highway.wire.sender import LinkSender
 from highway.wire.transports.zmq.socket import ZMQReceiver
@@ -410,7 +411,7 @@ def test_one_sink_has_an_ipc_and_a_tcp_address(sends, receives, ipc):
 
 
 def test_a_malformed_message_ends_the_run_otherwise(ipc):
-    place = ipc()
+    place, before = ipc(), tally.counts()
     with LinkSender(parse(f"zrpush+ipc://{place}", "send")) as peer:
         pipeline = Pipeline([ZMQSource(f"ipc://{place}")])
         with pytest.raises(TimeoutError):
@@ -418,6 +419,7 @@ def test_a_malformed_message_ends_the_run_otherwise(ipc):
         peer.transport_end.send([b"garbage"], PATIENCE)
         with pytest.raises(FrameError, match=f"ipc://{place}: message 1: 1 frames; expected a header and data for each array"):
             pipeline.dequeue(timeout=PATIENCE)
+    assert tally.counts().received == before.received + 1
 
 
 def test_an_address_that_is_in_use_is_an_error_with_the_way_out():
