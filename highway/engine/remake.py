@@ -289,7 +289,8 @@ def lists_sources(stages: Sequence[RunningStage]) -> bool:
     """Return whether another process needs the :func:`short_lineage` of each item. With only one rank, no lineage is needed."""
     source = stages[0]
     ranks = ranks_of(source.stage.op, source.traits)
-    return any(world_size > 1 for _, world_size in ranks) and tracks(stages) and _merging(stages) is not None
+    regroups = _merging(stages) is not None or splitting(stages) is not None
+    return any(world_size > 1 for _, world_size in ranks) and tracks(stages) and regroups
 
 
 def short_lineage(passport: Passport, stages: Sequence[RunningStage]) -> Lineage | None:
