@@ -473,7 +473,7 @@ def test_fields_and_keys_may_be_chosen(squares, tmp_path, capsys):
 def test_what_reads_and_what_writes_take_their_parameters(squares, tmp_path, capsys):
     assert convert(squares, tmp_path / "s.tar") == 0
     assert convert(tmp_path / "s.tar", tmp_path / "a.npz", "--read", 'fields={"digit": "cls"}', "--read", "index=true") == 0
-    assert list(Npz(str(tmp_path / "a.npz"))[0]) == ["digit"] and (tmp_path / "s.tar.index").exists()
+    assert list(Npz(str(tmp_path / "a.npz"))[0]) == ["digit"] and (tmp_path / "highway-tar.index").exists()
     capsys.readouterr()
     for options, message in (
         (("--read", "field=1"), "--read.Tar.field: unknown parameter 'field' of Tar; did you mean fields?"),
