@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from highway.adapters.device_loader import Ready
 from highway.errors import ConfigError, PipelineError
 from highway.process.ranks import rank_and_world_size
 
 log = logging.getLogger("highway")
+_T = TypeVar("_T")
 
 _MOST = 100  # maximum number of batches that a rank reads only to count them, after another rank has ended
 _REPORT_AFTER = 60  # seconds of waiting for other ranks between two warnings
@@ -20,6 +21,9 @@ TIMEOUT = 1800.0  # seconds
 
 class Exchange(Protocol):
     """An exchange of integers among all ranks."""
+
+    def has_started(self) -> bool | None:
+        """Return True if the loop can go on to its next step; ``None`` if it cannot within a second."""
 
     def wait(self) -> list[int] | None:
         """Return the smallest value of each integer on all ranks; ``None`` if some rank has not passed its integers within a second.
@@ -83,11 +87,11 @@ class CommonEnd:
             return
         loop, ready = ranks.loops, _next(batches)
         ranks.loops += 1
-        report = _Report(ranks, loop, 0, ready)
+        report = _Report(ranks, loop, 0, ready, self._timeout)
         for number in count(1):
             if isinstance(ready, Exception):
                 raise ready
-            ended = report.wait(self._timeout)
+            ended = report.wait()
             if ready.is_end:
                 yield ready
                 return
@@ -95,7 +99,7 @@ class CommonEnd:
                 yield from _rest(batches, f"to_device: rank {ended} has ended its epoch after {number - 1} batches; rank {ranks.rank}")
                 return
             following = _next(batches)
-            report = _Report(ranks, loop, number, following)
+            report = _Report(ranks, loop, number, following, self._timeout)
             yield ready
             ready = following
 
@@ -113,22 +117,23 @@ def expect_one_rank(way_out: str) -> None:
 class _Report:
     """The report of this rank whether it has a batch, and the reports of the other ranks."""
 
-    def __init__(self, ranks: Ranks, loop: int, number: int, ready: Ready | Exception) -> None:
+    def __init__(self, ranks: Ranks, loop: int, number: int, ready: Ready | Exception, timeout: float) -> None:
         if isinstance(ready, Exception):
             report = -1 - ranks.rank - ranks.world_size
         else:
             report = -1 - ranks.rank if ready.is_end else 0
-        self._ranks, self._batch = ranks, f"batch {number} of loop {loop}"
+        self._ranks, self._batch, self._timeout = ranks, f"batch {number} of loop {loop}", timeout
         self._place = f"to_device: end_together: rank {ranks.rank} of {ranks.world_size}"
         self._exchange = ranks.begin([report, loop, number, -loop, -number])
+        self._result_of(self._exchange.has_started)
 
-    def wait(self, timeout: float) -> int | None:
+    def wait(self) -> int | None:
         """Wait for the reports. Return a rank that has no further batch; ``None`` if all ranks have a further batch.
 
         Raises:
             PipelineError: the loader of a rank raised an error, a rank did not report, or the ranks are at different batches.
         """
-        report, *first, loop, number = self._least(timeout)
+        report, *first, loop, number = self._result_of(self._exchange.wait)
         last = [-loop, -number]
         if first != last:
             raise PipelineError(
@@ -143,21 +148,21 @@ class _Report:
             )
         return -report - 1 if report else None
 
-    def _least(self, timeout: float) -> list[int]:
-        """Return the smallest value of each integer on all ranks."""
+    def _result_of(self, wait: Callable[[], _T | None]) -> _T:
+        """Call a function that waits up to a second, until it returns a result."""
         try:
             for seconds in count(1):
-                if (least := self._exchange.wait()) is not None:
-                    return least
+                if (result := wait()) is not None:
+                    return result
                 if seconds == 1:
                     self._ranks.wait_for(self._batch)
-                if seconds >= timeout:
+                if seconds >= self._timeout:
                     break
                 if seconds % _REPORT_AFTER == 0:
                     log.warning("%s has waited for %d s at %s%s", self._place, seconds, self._batch, self._missing())
             raise PipelineError(
-                f"{self._place} has waited for {timeout:g} s (end_timeout) at {self._batch}{self._missing()}; look for the "
-                "cause in the logs of these ranks, or pass a greater end_timeout"
+                f"{self._place} has waited for {self._timeout:g} s (end_timeout) at {self._batch}{self._missing()}; look for the "
+                "cause in the logs of the other ranks, or pass a greater end_timeout"
             )
         except RuntimeError as error:
             raise PipelineError(
@@ -167,7 +172,8 @@ class _Report:
 
     def _missing(self) -> str:
         missing = [str(rank) for rank in self._ranks.missing(self._batch) if rank != self._ranks.rank]
-        return f" to learn whether all ranks have it; the ranks that do not wait there: {', '.join(missing) or 'unknown'}"
+        where = f"; the ranks that do not wait there: {', '.join(missing)}" if missing else ""
+        return f" to learn whether all ranks have it{where}"
 
 
 def _next(batches: Iterator[Ready]) -> Ready | Exception:

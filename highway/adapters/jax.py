@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -166,7 +165,7 @@ class _Processes:
         self._gather = jax.jit(lambda reports: reports, out_shardings=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
 
     def begin(self, numbers: list[int]) -> _Exchange:
-        return _Exchange(self._gather(jax.make_array_from_process_local_data(self._own, np.array([numbers], np.int32))))
+        return _Exchange(lambda: self._gather(jax.make_array_from_process_local_data(self._own, np.array([numbers], np.int32))))
 
     def wait_for(self, batch: str) -> None:
         """Do nothing, because JAX has no public way to leave a note to the other processes."""
@@ -176,20 +175,35 @@ class _Processes:
 
 
 class _Exchange:
-    def __init__(self, reports: jax.Array) -> None:
-        self._reports = reports
-        self._waiting = threading.Thread(target=self._wait, name="end_together", daemon=True)
+    """An exchange on a thread of its own, because Ctrl-C does not interrupt JAX, and its waits have no time limit.
+
+    On GPUs and TPUs, the call that starts the computation returns at once. On CPUs, it can return only after all processes have called it.
+    """
+
+    def __init__(self, gather: Callable[[], Any]) -> None:
+        self._gather, self._has_started = gather, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="end_together", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._reports: Any = None
+        self._error: Exception | None = None
+        try:
+            self._reports = self._gather()
+            self._has_started.set()
+            self._reports.block_until_ready()
+        except Exception as error:
+            self._error = error
+            self._has_started.set()
+
+    def has_started(self) -> bool | None:
+        return self._has_started.wait(1) or None
 
     def wait(self) -> list[int] | None:
-        if not self._reports.is_ready():
-            if self._waiting.ident is None:
-                self._waiting.start()
-            self._waiting.join(1)  # with a limit, because Ctrl-C does not interrupt JAX
-            if self._waiting.is_alive():
-                return None
+        self._thread.join(1)
+        if self._thread.is_alive():
+            return None
+        if self._error is not None:
+            raise self._error
         numbers: list[int] = np.asarray(self._reports.addressable_data(0)).min(axis=0).tolist()
         return numbers
-
-    def _wait(self) -> None:
-        with contextlib.suppress(Exception):  # wait() raises it
-            self._reports.block_until_ready()

@@ -147,6 +147,45 @@ def test_processes_with_different_numbers_of_batches_end_together(read):
             assert "because the loader of rank 1 raised an error; see the log of that rank" in results["bad"]
 
 
+SLOW = (
+    READ[: READ.index("with Pipeline")]
+    + """
+import os
+import numpy as np
+from highway.adapters.jax import to_device
+
+
+def slow():
+    yield np.zeros(2)
+    if rank == "1":  # reads until the other process has raised its error
+        open("FOLDER/raised").read()
+        ended = open("FOLDER/ended", "w")
+        print("null", flush=True)
+        os._exit(0)
+    yield np.zeros(2)
+
+
+try:
+    list(to_device(slow(), end_together=True, end_timeout=5))
+except Exception as error:
+    open("FOLDER/raised", "w").close()
+    open("FOLDER/ended").read()  # until the other process has ended, because JAX ends it with this one
+    print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+    os._exit(0)  # JAX still waits for the other process
+"""
+)
+
+
+def test_a_process_that_waits_longer_than_end_timeout_names_the_batch(read, tmp_path):
+    for name in ("raised", "ended"):
+        os.mkfifo(tmp_path / name)
+    error, _ = read(2, SLOW.replace("FOLDER", str(tmp_path)))
+    assert error == (
+        "PipelineError: to_device: end_together: rank 0 of 2 has waited for 5 s (end_timeout) at batch 1 of loop 0 to learn whether all "
+        "ranks have it; look for the cause in the logs of the other ranks, or pass a greater end_timeout"
+    )
+
+
 @pytest.fixture
 def run(popen):
     """Run lines in a process in which JAX has four devices, and return what they print."""

@@ -200,8 +200,8 @@ def test_a_rank_that_waits_longer_than_end_timeout_names_the_batch_and_the_ranks
         assert taken == [0]
         missing = re.fullmatch(
             rf"to_device: end_together: rank {rank} of 3 has waited for 8 s \(end_timeout\) at batch 1 of loop 0 to learn whether all "
-            r"ranks have it; the ranks that do not wait there: ([\d, ]+); look for the cause in the logs of these ranks, or pass a greater "
-            r"end_timeout",
+            r"ranks have it; the ranks that do not wait there: ([\d, ]+); look for the cause in the logs of the other ranks, or pass a "
+            r"greater end_timeout",
             error,
         )
         assert missing and "1" in missing[1] and str(rank) not in missing[1]

@@ -74,6 +74,9 @@ class _Exchange:
         self._least = least
         self._work: Any = dist.all_reduce(least, dist.ReduceOp.MIN, group=group, async_op=True)
 
+    def has_started(self) -> bool:
+        return True
+
     def wait(self) -> list[int] | None:
         try:
             self._work.wait(timedelta(seconds=1))  # with a limit, because Ctrl-C does not interrupt torch
