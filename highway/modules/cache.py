@@ -33,6 +33,9 @@ class Gate:
 
     def __highway__(self) -> Traits:
         source = Traits.of(self.stands_for)
+        at_epoch = (
+            source.at_epoch if source.items_of_rank is not None else None
+        )  # the ranks of a reader keep to the samples of their caches
         return replace(
             source,
             stands_for=self.stands_for,
@@ -45,7 +48,7 @@ class Gate:
             deal_rest=None,
             items_of_rank=None,
             resume=None,
-            at_epoch=None if source.at_epoch is None else partial(_at_epoch, source.at_epoch),
+            at_epoch=None if at_epoch is None else partial(_at_epoch, at_epoch),
         )
 
     def __iter__(self, context: Context) -> Iterator[Any]:

@@ -207,6 +207,8 @@ class SeveralAnew:
 
     def _progress(self, read: ReadByRank) -> _Progress:
         epoch, index, saved, _, *begun = read.state or self.at_epoch(0)
+        if len(saved) != len(self._sources):  # accepted by allow_changed
+            raise PipelineError(f"had {len(saved)} sources, and has {len(self._sources)}; resume with the same sources")
         used, held = read.used, read.held
         if read.last is not None:  # the rank has passed on its items in order
             first = index if read.last[0] == epoch else 0

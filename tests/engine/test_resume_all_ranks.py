@@ -413,6 +413,15 @@ def test_a_stage_that_carries_items_over_epochs_is_refused_on_other_ranks_betwee
             pipeline.load_state_dict([state])
 
 
+def test_a_cache_of_several_readers_is_refused_on_other_ranks_between_two_epochs():
+    """Each rank of a reader keeps to the samples of its cache; the ranks of a Concat do not."""
+    with of_several(Concat, 0, 2, Cache(batched=False)) as pipeline:
+        list(pipeline)
+        state = saved(pipeline)
+    with of_several(Concat, 0, 3, Cache(batched=False)) as pipeline, pytest.raises(PipelineError, match="is not exact on other ranks"):
+        pipeline.load_state_dict(state)
+
+
 # --- what does not belong together ---
 
 
