@@ -83,7 +83,7 @@ def length_of(dataset: Dataset) -> int:
     try:
         return len(dataset)
     except Exception as error:
-        error.add_note(f"highway: raised when {described(dataset)} was asked for its length")
+        error.add_note(f"highway: the error was raised by the length of {described(dataset)}")
         raise
 
 
@@ -97,7 +97,7 @@ def keys_of(dataset: Dataset) -> Sequence[str] | None:
     if not isinstance(keys, Sequence) or isinstance(keys, str):
         return None
     if len(keys) != (total := length_of(dataset)):
-        raise DatasetError(f"{described(dataset)} has {len(keys)} keys, but {total} samples; expected one for each")
+        raise DatasetError(f"{described(dataset)} has {len(keys)} keys, but {total} samples; expected one key for each sample")
     return keys
 
 
@@ -109,13 +109,13 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
         DatasetError: the blocks are not consecutive ranges that cover the dataset.
     """
     if not callable(own := getattr(dataset, "blocks", None)):
-        raise ConfigError(f"shuffle='blocks': {type(dataset).__name__} has no blocks(); say shuffle=True, which mixes all samples")
+        raise ConfigError(f"shuffle='blocks': {type(dataset).__name__} has no blocks(); use shuffle=True, which shuffles all samples")
     stop, total = 0, length_of(dataset)
     blocks: Sequence[range] = own()
     for block in blocks:
         if not isinstance(block, range) or block.step != 1 or block.start != stop:
             raise DatasetError(
-                f"{described(dataset)}: blocks() returns {block!r} where one is expected that begins at {stop}: range({stop}, ...)"
+                f"{described(dataset)}: blocks() returns {block!r}; expected a block that begins at {stop}: range({stop}, ...)"
             )
         stop = block.stop
     if stop != total:
@@ -193,4 +193,4 @@ def _first(found: Mapping[str, T], new: str, old: list[str]) -> str:
     for name in old:
         if name in found:
             return name
-    raise ValueError(f"nothing for the field {new!r}: expected {' or '.join(old)}, found {', '.join(found)}")
+    raise ValueError(f"there is no value for the field {new!r}: expected {' or '.join(old)}, found {', '.join(found)}")

@@ -60,7 +60,7 @@ class DecodedCache:
             raise DatasetError(f"{shown(self.path)}: the cache cannot be read: {error}; create it again") from error
         if found is None:
             path = shown(self.path)
-            raise FileNotFoundError(f"{path!r}: no finished cache there; make one with `highway convert SRC {path} --to cache`")
+            raise FileNotFoundError(f"{path!r}: there is no finished cache; create a cache with `highway convert SRC {path} --to cache`")
         return found
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ def cache_writer(path: str) -> Iterator[SamplesWriter]:
         return
     with CacheFolder(path, "converted samples").writer(free_disk(path) * 9 // 10) as writer:
         if writer is None:
-            raise FileExistsError(f"{path!r}: another process writes this cache, or has finished it")
+            raise FileExistsError(f"{path!r}: another process is writing this cache, or has finished it")
         yield SamplesWriter(writer)
         if len(writer):
             writer.seal(1)

@@ -79,8 +79,8 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
         why = "" if isinstance(error, ItemError) else f": {error}"  # the ItemError of tenbin would only list its dtypes
     what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ItemError(
-        f"field {name!r} holds {what}, which no file of that name can hold{why}; make it an array of numbers or bytes, "
-        f"or rename the field to end in one of cls (a number of 32 bits), txt (a string), json{how_to_flatten(name, type(value))}"
+        f"field {name!r} contains {what}, which no file of this name can hold{why}; make it an array of numbers or bytes, or rename the "
+        f"field so that it ends in cls (a 32-bit number), txt (a string) or json{how_to_flatten(name, type(value))}"
     )
 
 
@@ -109,7 +109,7 @@ def _number(data: bytes) -> np.int32:
     try:
         return np.int32(int(data))
     except OverflowError:
-        raise ValueError(f"{data[:40]!r} does not fit into an int32; keep such numbers in a .txt or .json") from None
+        raise ValueError(f"{data[:40]!r} does not fit into an int32; store such numbers as .txt or .json") from None
 
 
 def _tensors(data: bytes) -> Any:
@@ -117,7 +117,7 @@ def _tensors(data: bytes) -> Any:
     for place, info in enumerate(infos):
         if info == _BOOL:
             if arrays[place].dtype != np.uint8 or arrays[place].max(initial=0) > 1:
-                raise FrameError(f"array {place} is said to be of booleans, but does not hold 0 and 1 as u1")
+                raise FrameError(f"array {place} is marked as boolean, but does not contain 0 and 1 as u1")
             arrays[place] = arrays[place].view(np.bool_)
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
@@ -126,7 +126,7 @@ def _array(data: bytes) -> np.ndarray:
     try:
         array: np.ndarray = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     except BAD_NPY as error:
-        raise ValueError(f"no .npy file that can be read: {error}") from error
+        raise ValueError(f"not a readable .npy file: {error}") from error
     return array
 
 

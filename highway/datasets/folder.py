@@ -165,7 +165,7 @@ class Files(_Folder):
     def __post_init__(self) -> None:
         if self.class_names is not None and self.labels is None:
             raise ConfigError(
-                f"Files: class_names={self.class_names!r}, but no labels; name the list with the label of each image by labels="
+                f"Files: class_names={self.class_names!r}, but no labels; pass the list with the label of each image as labels="
             )
 
     def _found(self) -> ImageFiles:

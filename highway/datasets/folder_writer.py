@@ -48,13 +48,13 @@ class ImageFolderWriter:
         extension, data, label = _image_and_label(sample)
         parts = key.split("/")
         if os.path.isabs(key) or ".." in parts:
-            raise DatasetError(f"the key {key!r} leads out of the folder; name the samples otherwise")
+            raise DatasetError(f"the key {key!r} is a path outside the folder; use other keys")
         if parts[-1] in ("", ".") or any(part.startswith(".") for part in parts if part != "."):
-            raise DatasetError(f"the key {key!r} would be a hidden file or folder, which readers skip; name the samples otherwise")
+            raise DatasetError(f"the key {key!r} would be a hidden file or folder, which readers skip; use other keys")
         name = f"{place_of(key, label)}.{extension}"
         mine = object()
         if self._taken.setdefault(name, mine) is not mine:  # setdefault is atomic, so two threads cannot take the same path
-            raise DatasetError(f"two images are to be {name!r} in {shown(self._path)}; give each sample a key of its own")
+            raise DatasetError(f"two images have the path {name!r} in {shown(self._path)}; give each sample a unique key")
         self._labels[name] = label
         if not self._is_there(name):
             write_whole(join(self._path, name), data, durable=True)
@@ -85,16 +85,16 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
     label = next((rest.pop(name) for name in ("cls", "label") if isinstance(rest.get(name), (int, np.integer))), None)
     if len(rest) != 1:
         raise ItemError(
-            f"a folder holds an image and a label of each sample, but this one has {', '.join(sample)}; leave out the others, or write "
-            "another format"
+            f"a folder stores an image and a label for each sample, but this sample has {', '.join(sample)}; remove the other fields, "
+            f"or write another format"
         )
     ((name, value),) = rest.items()
     if name in EXTENSIONS and isinstance(value, bytes):
         return name, value, None if label is None else int(label)
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or not (value.ndim == 2 or value.shape[2:] in ((1,), (3,))):
         raise ItemError(
-            f"a folder holds images, but field {name!r} is a {type(value).__name__}; expected the bytes of one, named by its extension "
-            f"({', '.join(sorted(EXTENSIONS))}), or image, uint8 (H, W, 3) or (H, W)"
+            f"a folder stores images, but field {name!r} is a {type(value).__name__}; expected the bytes of an image file in a field "
+            f"named by its extension ({', '.join(sorted(EXTENSIONS))}), or an array `image`, uint8 (H, W, 3) or (H, W)"
         )
     file = io.BytesIO()
     Image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value).save(file, "PNG")

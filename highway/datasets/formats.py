@@ -39,7 +39,10 @@ def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
     """Return the dataset for a folder of images. The dataset depends on the labels: a list, the names of folders, or no labels."""
     path, *others = paths
     if others:
-        raise ConfigError(f"{shown(others[0])}: only one folder of images is read at a time, since each numbers its labels; name one")
+        raise ConfigError(
+            f"{shown(others[0])}: only one folder of images can be read at a time, because each folder has its own label "
+            f"numbers; pass one folder"
+        )
     if exists(join(path, LABELS)):
         options = {"labels": LABELS, **options}
     folders = "highway.datasets.folder:ImageFolder"
@@ -320,7 +323,7 @@ def formats() -> Mapping[str, Format]:
         except Exception as error:
             raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP} cannot be loaded: {error!r}") from error
         if not isinstance(row, Format) or found.get(row.name, row) is not row:
-            what = f"there is a format {row.name!r} already" if isinstance(row, Format) else f"expected a Format, found {row!r}"
+            what = f"a format {row.name!r} already exists" if isinstance(row, Format) else f"expected a Format, found {row!r}"
             raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP}: {what}; correct or uninstall that package")
         found = {row.name: row, **found}  # before highway's formats, because the last format of highway accepts any folder
     return found

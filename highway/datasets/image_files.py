@@ -98,10 +98,11 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
         DatasetError: a name contains a zero byte, so the list is damaged.
     """
     if damaged := next((key for key in keys if "\0" in key), None):
-        raise DatasetError(f"{shown(labels)}: {damaged!r} is no name of a file: it is damaged")
+        raise DatasetError(f"{shown(labels)}: {damaged!r} is not a file name: the list is damaged")
     if not is_url(root) and not os.path.isdir(root):
         raise FileNotFoundError(
-            f"{shown(labels)} names files in {root!r}, and there is no such folder, seen from {os.getcwd()!r}; correct data_dir"
+            f"{shown(labels)} lists files in {root!r}, but this folder does not exist (the current directory is {os.getcwd()!r}); "
+            f"correct data_dir"
         )
     listing = _select(_listing(root, any("/" in key for key in keys)), keys, shown(labels)) if is_url(root) else None
     return ImageFiles(root, keys, [], listing)
@@ -129,8 +130,8 @@ def _file_names(folder: str) -> set[str]:
 
 def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: str) -> FileNotFoundError:
     return FileNotFoundError(
-        f"{labels}: of its {len(keys)} images {len(missing)} are not in {root!r}, the first is {missing[0]!r}; correct data_dir, or "
-        "remove these lines"
+        f"{labels}: {len(missing)} of {len(keys)} listed images do not exist in {root!r}; the first is {missing[0]!r}; "
+        "correct data_dir, or remove these lines"
     )
 
 
@@ -155,14 +156,14 @@ def _numbered(root: str, found: Sequence[str], classes: Sequence[str] | None) ->
         if all(_SPLIT.fullmatch(name.lower()) for name in found):
             example = join(root, next((name for name in found if name.lower().startswith("train")), found[0]))
             raise DatasetError(
-                f"data_dir {shown(root)!r}: its folders are called {', '.join(found)}: these are names of splits, not of classes; "
-                f"read one of them, {shown(example)!r}, or say that they are classes: "
-                f"ImageFolder({shown(root)!r}, class_names={list(found)})"
+                f"data_dir {shown(root)!r}: the folders have the names {', '.join(found)}, which are names of splits, not of classes; "
+                f"read one of them, {shown(example)!r}, or declare that they are classes: ImageFolder({shown(root)!r}, "
+                f"class_names={list(found)})"
             )
         return list(found)
     if missing := [name for name in classes if name not in set(found)]:
         raise FileNotFoundError(
-            f"data_dir {shown(root)!r}: of {len(classes)} classes {len(missing)} have no folder in it, the first is {missing[0]!r}; "
+            f"data_dir {shown(root)!r}: there is no folder for {len(missing)} of {len(classes)} classes; the first is {missing[0]!r}; "
             "correct classes or data_dir"
         )
     return list(classes)
@@ -178,8 +179,8 @@ def _folders(root: str) -> list[str]:
     entries = list(reachable(root))
     names = [entry.name for entry in entries if entry.is_dir()]
     if not names:
-        hint = "it has images, which ImageReader reads" if any(map(_is_image, entries)) else "it has neither folders nor images"
-        raise FileNotFoundError(f"data_dir {root!r}: expected one folder per label in it, but {hint}")
+        hint = "it contains images; use ImageReader" if any(map(_is_image, entries)) else "it contains neither folders nor images"
+        raise FileNotFoundError(f"data_dir {root!r}: expected one folder per label, but {hint}")
     return names
 
 
@@ -256,7 +257,7 @@ def _by_label(root: str, listing: Listing) -> dict[str, list[int]]:
             found.setdefault(name, []).append(number)
     if not found:
         raise FileNotFoundError(
-            f"data_dir {shown(root)!r}: expected one folder per label in it, but it has none; ImageReader reads images without"
+            f"data_dir {shown(root)!r}: expected one folder per label, but it has no folders; use ImageReader for images without labels"
         )
     return found
 
@@ -280,4 +281,4 @@ _USE_LABELS = "if it has one folder per label, use ImageFileReader"
 
 
 def _no_images(folder: str, way_out: str) -> str:
-    return f"data_dir {folder!r}: no images in it ({', '.join(SUFFIXES)}); {way_out}"
+    return f"data_dir {folder!r}: the folder contains no images ({', '.join(SUFFIXES)}); {way_out}"

@@ -47,25 +47,25 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
         if by_folder and not label:
             label = key.rpartition("/")[0].rpartition("/")[2]
         elif by_folder:
-            raise DatasetError(f"{where}; expected a path alone, as in the lines before it")
+            raise DatasetError(f"{where}; expected only a path, as in the earlier lines")
         if not key or not label:
             raise DatasetError(f"{where}; expected a name and a label, such as 'ILSVRC2012_val_00000001.JPEG 65'")
         if key in found:
-            raise DatasetError(f"{where}; {key!r} stands in a line before it, too; remove one of them")
+            raise DatasetError(f"{where}; {key!r} is also in an earlier line; remove one of these lines")
         if not found:
             numbered = _is_number(label) and label not in numbers and not by_folder
         if numbered and not (_is_number(label) and int(label) < (len(classes) or 2**31)):
             expected = (
                 f"a number below {len(classes)}, the classes in {shown(class_names or '')}"
                 if classes
-                else "a number, as in the lines before it"
+                else "a number, as in the earlier lines"
             )
             raise DatasetError(f"{where}; expected as label {expected}")
         if not numbered and classes and label not in numbers:
-            raise DatasetError(f"{where}; {label!r} is not in {shown(class_names or '')}; add it there, or name another file")
+            raise DatasetError(f"{where}; {label!r} is not in {shown(class_names or '')}; add it to this file, or pass another file")
         found[key] = label
     if not found:
-        raise DatasetError(f"{shown(path)}: it has no lines; expected a name and a label in each")
+        raise DatasetError(f"{shown(path)}: the file has no lines; expected a name and a label in each line")
     if not classes and not numbered:
         classes = sorted(set(found.values()))
         numbers = {name: number for number, name in enumerate(classes)}
@@ -78,10 +78,10 @@ def read_classes(path: str) -> tuple[list[str], list[str]]:
     for line, text in _lines(path):
         name, words = _first_two(text)
         if name in found:
-            raise DatasetError(f"{shown(path)}, line {line}: {text!r}; {name!r} stands in a line before it, too; remove one of them")
+            raise DatasetError(f"{shown(path)}, line {line}: {text!r}; {name!r} is also in an earlier line; remove one of these lines")
         found[name] = words
     if not found:
-        raise DatasetError(f"{shown(path)}: it has no lines; expected the name of a class in each")
+        raise DatasetError(f"{shown(path)}: the file has no lines; expected the name of a class in each line")
     # The second column has numbers in Places365, not descriptions.
     words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]
     return list(found), list(found.values()) if words_only else []
@@ -96,7 +96,7 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
                 if text := line.strip():
                     yield number, text
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{shown(path)}: no text in UTF-8: {error}") from error
+        raise DatasetError(f"{shown(path)}: the file is not UTF-8 text: {error}") from error
 
 
 def _first_two(text: str) -> tuple[str, str]:

@@ -36,7 +36,9 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
         return row, list(paths)
     found = [one for path in paths for one in expanded(path)]
     if missing := next((path for path in found if not _ELSEWHERE.match(path) and not os.path.exists(resolve_data_dir(path))), ""):
-        raise FileNotFoundError(f"{missing!r}: no such file or folder, seen from {os.getcwd()!r}; correct the path")
+        raise FileNotFoundError(
+            f"{missing!r}: there is no such file or folder (the current directory is {os.getcwd()!r}); correct the path"
+        )
     found = list(map(resolve_data_dir, found))
     row = row or by_suffix(found)
     if row is None:
@@ -44,13 +46,13 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
         row = next((row for row in formats().values() if all(map(row.recognises, places))), None)
         if row is None and begins_like_pickle(places[0].head):
             raise ConfigError(
-                f"{shown(found[0])}: found a file that begins as a pickle does, and loading a pickle can run any code. If you trust the "
-                "file and it holds a list of samples, load it yourself and give the list to a reader: Reader(pickle.load(file), batch_size)"
+                f"{shown(found[0])}: the file begins like a pickle, and loading a pickle can run any code. If you trust the file and it "
+                f"contains a list of samples, load it yourself and pass the list to a reader: Reader(pickle.load(file), batch_size)"
             )
         if row is None:
             raise ConfigError(
-                f"{shown(found[0])}: found {places[0].described()}, which is none of the formats by its name or content; say which it is: "
-                f"{', '.join(formats())}"
+                f"{shown(found[0])}: the format of {places[0].described()} cannot be determined by its name or content; pass the "
+                f"format: {', '.join(formats())}"
             )
     return row, found
 
@@ -79,8 +81,8 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
     row, found = recognised([path] if isinstance(path, str) else path, format)
     if stream := next(filter(row.is_stream, found), ""):
         raise ConfigError(
-            f"{shown(stream)}: found {row.about} that can only be read one sample after the other; use {row.source}({shown(stream)!r}) as "
-            "the first stage, or unpack them"
+            f"{shown(stream)}: found {row.about} that can only be read sequentially; use {row.source}({shown(stream)!r}) as the first "
+            f"stage, or unpack the files"
         )
     given = [path] if isinstance(path, str) else path
     return typing.cast(Dataset, row.open(list(map(resolve_data_dir, given)) if row.takes_several else found, options))

@@ -29,7 +29,7 @@ def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
     """
     files = [file for one in ([paths] if isinstance(paths, str) else paths) for file in expanded(one, leave_out)]
     if folder := next((file for file in files if not is_url(file) and os.path.isdir(file)), None):
-        raise IsADirectoryError(f"{folder!r}: a folder; name the files in it, such as {os.path.join(folder, '*')!r}")
+        raise IsADirectoryError(f"{folder!r}: the path is a folder; pass the files in it, such as {os.path.join(folder, '*')!r}")
     return files
 
 
@@ -40,7 +40,7 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
         if is_url(one):
             names = stored(one, leave_out) if glob.has_magic(without_options(one)) else [one]
             if not names:
-                raise FileNotFoundError(f"{shown(one)!r}: no object has a name like this")
+                raise FileNotFoundError(f"{shown(one)!r}: no object matches this pattern")
             found += names
             continue
         is_pattern = glob.has_magic(one) and "://" not in one and not one.startswith("pipe:") and not os.path.exists(one)
@@ -48,7 +48,7 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
         if is_pattern:
             names = sorted(name for name in glob.glob(one) if not is_part(name) and not (leave_out and name.endswith(leave_out)))
         if not names:
-            raise FileNotFoundError(f"{shown(one)!r}: no file has a name like this, seen from {os.getcwd()!r}")
+            raise FileNotFoundError(f"{shown(one)!r}: no file matches this pattern (the current directory is {os.getcwd()!r})")
         found += names
     return found
 
@@ -87,7 +87,7 @@ def _files_below(root: str, folder: str, hidden: tuple[str, ...], above: Sequenc
     path = os.path.join(root, folder)
     entries, here = list(reachable(path, hidden)), _identity(path)
     if here in above:
-        raise DatasetError(f"{root!r}: the link {path!r} leads back to a folder above it; remove the link")
+        raise DatasetError(f"{root!r}: the link {path!r} leads to a folder that contains the link; remove the link")
     check_cancelled()
     for entry in entries:
         key = f"{folder}/{entry.name}" if folder else entry.name
@@ -117,6 +117,8 @@ def entries_of(folder: str, hidden: tuple[str, ...] = (".",)) -> list[os.DirEntr
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(hidden)), key=lambda entry: entry.name)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{shown(folder)!r}: no such folder, seen from {os.getcwd()!r}; correct the path") from None
+        raise FileNotFoundError(
+            f"{shown(folder)!r}: there is no such folder (the current directory is {os.getcwd()!r}); correct the path"
+        ) from None
     except NotADirectoryError:
         raise NotADirectoryError(f"{folder!r}: this is a file; expected a folder") from None

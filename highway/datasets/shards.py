@@ -39,14 +39,17 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
         if key_and_extension(f"{name}.{extension}") != (name, extension):
             file = f"{name}.{extension}"
             raise ItemError(
-                f"the key {key!r} and the field {extension!r} make the file {file!r}, which would be read as another, or not at all: a "
-                "key has a name behind its last slash, and does not begin with '__'; a field is in lower case, without slashes"
+                f"the key {key!r} and the field {extension!r} result in the file {file!r}, from which readers would derive another key "
+                f"or field: a key must have a name after its last slash, and must not begin with '__'; a field must be in lower case, "
+                f"without slashes"
             )
     if len({field_name(extension) for extension, _ in files}) < len(files):
         names = ", ".join(map(repr, sample))
-        raise ItemError(f"the sample {key!r} has two fields of one name, since .ten does not count: {names}; rename one")
+        raise ItemError(
+            f"the sample {key!r} has two fields with the same name, because the suffix .ten does not count: {names}; rename one field"
+        )
     if not files:
-        raise ItemError(f"the sample {key!r} has no fields, of which nothing would be in the shard; leave it out (return DROP)")
+        raise ItemError(f"the sample {key!r} has no fields, so the shard would contain no files of it; drop the sample (return DROP)")
     return EncodedSample(name, files)
 
 
@@ -100,4 +103,4 @@ def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
         writer = ShardWriter(archive)
         yield writer
         if not writer.samples:
-            raise ShardError(f"{shown(path)}: no samples were added, and a shard without samples cannot be read; write none")
+            raise ShardError(f"{shown(path)}: no samples were added, and readers reject an empty shard; do not write this shard")

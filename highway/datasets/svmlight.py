@@ -90,13 +90,13 @@ class SVMLight:
 
     def __post_init__(self) -> None:
         if self.dense and self.num_features is None:
-            raise ConfigError("SVMLight: dense=True needs to know how many features there are; say num_features, the same for all files")
+            raise ConfigError("SVMLight: dense=True needs the number of features; pass num_features, with the same number for all files")
 
     @opened
     def _lines(self) -> _Lines:
         file = open_file(self.path)
         if file.read(0, min(2, file.state.size)) == b"\x1f\x8b":
-            raise DatasetError(f"{file.path}: compressed by gzip: there is no random access to its lines; unpack it")
+            raise DatasetError(f"{file.path}: the file is compressed with gzip, so there is no random access to its lines; unpack it")
         size, begins_line, found, doubtful = file.state.size, True, list[np.ndarray](), list[np.ndarray]()
         for offset in range(0, size, CHUNK):
             check_cancelled()
@@ -157,7 +157,7 @@ class SVMLight:
             features, query = rest[0] if rest else b"", np.int64(int(first[4:]))
         if not _FEATURES.fullmatch(features) or b"_" in label:
             wrong = next((one for one in features.split() if not _FEATURES.fullmatch(one)), label)
-            raise ValueError(f"{wrong[:40]!r}; expected LABEL, maybe qid:NUMBER, and then INDEX:VALUE ...")
+            raise ValueError(f"{wrong[:40]!r}; expected LABEL, optionally qid:NUMBER, and then INDEX:VALUE ...")
         tokens = features.replace(b":", b" ").split()
         indices = np.array(list(map(int, tokens[::2])), np.int64) - (0 if self.zero_based else 1)
         self._check(indices)
@@ -169,17 +169,17 @@ class SVMLight:
         if not len(indices):
             return
         if indices[0] < 0:
-            raise ValueError("an index is 0, but they count from 1; say zero_based=True")
+            raise ValueError("an index is 0, but indices start at 1; pass zero_based=True if they start at 0")
         if (np.diff(indices) <= 0).any():
-            raise ValueError("the indices do not increase, or one stands twice; sort them")
+            raise ValueError("the indices do not increase, or an index occurs twice; sort the indices")
         if indices[-1] >= most:
-            raise ValueError(f"an index is {indices[-1] + (0 if self.zero_based else 1)}, but num_features={most}; raise it")
+            raise ValueError(f"an index is {indices[-1] + (0 if self.zero_based else 1)}, but num_features={most}; raise num_features")
 
     def _as_dtype(self, values: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
             cast = values.astype(self.dtype)
         if (np.isinf(cast) & ~np.isinf(values)).any():
-            raise ValueError(f"a value does not fit into {self.dtype}; say dtype='float64'")
+            raise ValueError(f"a value does not fit into {self.dtype}; pass dtype='float64'")
         return cast
 
     def _sample(self, row: _Row) -> dict[str, Any]:

@@ -71,16 +71,17 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
     if content := rest.lstrip(b"\0"):
         place = offset + len(rest) - len(content)
         raise tarfile.ReadError(
-            f"zeros at byte {offset}, as at its end, but other bytes follow at byte {place}: either zeros have replaced the header of a "
-            "file, and the shard must be fetched again, or several archives were joined by cat; join them by tar --concatenate"
+            f"an end mark (zeros) at byte {offset}, but other bytes follow at byte {place}: either zeros have replaced the header of a "
+            f"file, and the shard must be fetched again, or several archives were concatenated with cat; concatenate them with tar "
+            f"--concatenate"
         )
     if len(rest) > MOST_ZEROS:
         raise tarfile.ReadError(
-            f"more than {tarfile.RECORDSIZE} zero bytes follow its end mark at byte {offset}, as after an interrupted download: fetch it "
-            "again; if the shard is complete, truncate it after the end mark, or write it again with records of the default size"
+            f"more than {tarfile.RECORDSIZE} zero bytes follow the end mark at byte {offset}, as after an interrupted download: fetch "
+            f"the shard again; if it is complete, truncate it after the end mark, or write it again with records of the default size"
         )
     if not has_files:
-        raise tarfile.ReadError("there are no files in it; remove the shard if that is right, or else fetch it again")
+        raise tarfile.ReadError("the shard has no files; if it is meant to be empty, remove it, otherwise fetch it again")
 
 
 def _silent_header(data: bytes, at: int) -> int:

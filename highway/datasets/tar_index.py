@@ -68,15 +68,16 @@ def index_of(path: str) -> Group:
         start = file.read(6)
         if kind := next((name for magic, name in COMPRESSED.items() if start.startswith(magic)), None):
             raise ShardError(
-                f"{shard}: compressed by {kind}: there is no random access to its files; unpack it, or read it with WebDatasetSource"
+                f"{shard}: the shard is compressed with {kind}, so there is no random access to its files; unpack it, or read it with "
+                f"WebDatasetSource"
             )
         file.seek(0)
         try:
             index = _scanned(file, pread, state.size)
         except (tarfile.TarError, EOFError, ValueError) as error:
-            raise ShardError(f"{shard}: no tar archive, damaged or cut short; {error}") from error
+            raise ShardError(f"{shard}: not a tar archive, or damaged or truncated; {error}") from error
         if state_of(path) != state:
-            raise ShardError(f"{shard}: it was written to while its headers were read; read it when it is complete")
+            raise ShardError(f"{shard}: the shard was written to while its headers were read; read it when it is complete")
     return Group.of(state, index)
 
 
@@ -138,11 +139,13 @@ def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tu
                     return check_end(pread(MOST_ZEROS + 1, position), position, has_files)
                 name, offset, size, behind = info.name, info.offset_data, info.size, archive.offset
                 if info.islnk() or info.issym() or info.issparse():
-                    raise tarfile.ReadError(f"{name!r} is a link or a sparse file; pack files as they are: --hard-dereference -h")
+                    raise tarfile.ReadError(
+                        f"{name!r} is a link or a sparse file; pack the contents of files, with tar --hard-dereference -h"
+                    )
                 if not info.isreg():
                     name = ""
             if size < 0 or behind <= position or offset + size > total:
-                raise tarfile.ReadError(f"{name!r} of {size} bytes does not fit into it")
+                raise tarfile.ReadError(f"{name!r} of {size} bytes extends beyond the end of the shard")
             if name:
                 has_files = True
                 yield name, (offset, size)

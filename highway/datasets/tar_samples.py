@@ -91,7 +91,7 @@ def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Ma
     for place, extension in enumerate(extensions):
         name = field_name(extension)
         if name in places:
-            raise ShardError(f"it has two files for the field {name!r}; are they two samples with the same key?")
+            raise ShardError(f"the sample has two files for the field {name!r}; do two samples have the same key?")
         places[name] = place
     try:
         return chosen(places, fields)
@@ -122,7 +122,7 @@ class SamplesAgain:
         return self._last
 
     def _missing(self, number: int, place: int) -> tuple[str, Files]:
-        raise ShardError(f"{self._shards[number]}: no sample {place}, which was there before")
+        raise ShardError(f"{self._shards[number]}: sample {place} existed before, but is missing now")
 
     def close(self) -> None:
         if self._members is not None:

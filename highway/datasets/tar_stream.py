@@ -68,7 +68,9 @@ def read_members(url: str) -> Generator[Member, None, None]:
                 yield member
         except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
             _read_to_end(stream)
-            raise ShardError(f"{shown(url)}: no tar archive, damaged or cut short; whole files in it: {count}; {error}") from error
+            raise ShardError(
+                f"{shown(url)}: not a tar archive, or damaged or truncated; number of complete files: {count}; {error}"
+            ) from error
         _read_to_end(stream)
 
 
@@ -92,7 +94,7 @@ def _members(stream: Any) -> Iterator[Member]:
         ahead.seek(archive.offset)
         check_cancelled()
     if not archive.has_end:
-        raise tarfile.ReadError("it has no end marker")
+        raise tarfile.ReadError("the end mark is missing")
     check_end(bytes(BLOCK) + ahead.read(MOST_ZEROS - BLOCK + 1), archive.offset, has_files)
 
 
@@ -103,7 +105,10 @@ def _decompressed(ahead: Ahead) -> Ahead:
     if kind is None or is_header(ahead.block):
         return ahead
     if kind not in _OPENERS:
-        raise tarfile.ReadError(f"compressed by {kind}, which is not read here; unpack it by {kind} -d, or read 'pipe:{kind} -dc SHARD'")
+        raise tarfile.ReadError(
+            f"the shard is compressed with {kind}, which highway does not decompress; unpack it with {kind} -d, or "
+            f"read 'pipe:{kind} -dc SHARD'"
+        )
     return Ahead(_Decompressed(_OPENERS[kind](SimpleNamespace(read=ahead.read_some))))
 
 
@@ -190,7 +195,7 @@ def open_shard(path: str) -> BinaryIO:
     try:
         return open(path, "rb")
     except IsADirectoryError as error:
-        error.add_note("name the shards in this folder, with braces: 'photos-{000..015}.tar'")
+        error.add_note("pass the shards in this folder, with braces: 'photos-{000..015}.tar'")
         raise
     except FileNotFoundError as error:
         add_hint(error)
@@ -200,7 +205,7 @@ def open_shard(path: str) -> BinaryIO:
 def add_hint(error: FileNotFoundError) -> None:
     """Add a note to the error of a missing shard, if its name is a pattern."""
     if "*" in str(error.filename):
-        error.add_note("patterns are not matched here; name the shards with braces, such as 'photos-{000..015}.tar'")
+        error.add_note("patterns are not supported here; use braces, such as 'photos-{000..015}.tar'")
 
 
 @contextlib.contextmanager
@@ -218,7 +223,7 @@ def _open(url: str) -> Iterator[BinaryIO]:
     try:
         from webdataset.gopen import gopen
     except ModuleNotFoundError:
-        raise ConfigError(f"{shown(url)!r}: commands are run by the webdataset package: {pip_install('shards')}") from None
+        raise ConfigError(f"{shown(url)!r}: highway needs the webdataset package to run commands: {pip_install('shards')}") from None
     pipe = gopen(url, "rb")  # the command ends when this object is deleted
     process: subprocess.Popen[bytes] = pipe.proc
     assert process.stdout is not None

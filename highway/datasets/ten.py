@@ -65,7 +65,7 @@ class TenFiles:
         for path in (one for given in ([self.paths] if isinstance(self.paths, str) else self.paths) for one in expand_braces(given)):
             found = _objects(path) if is_url(path) else _paths(path)
             if not found:
-                raise FileNotFoundError(f"'{shown(path)}': no .ten files there")
+                raise FileNotFoundError(f"'{shown(path)}': there are no .ten files")
             files += found
         return files
 
@@ -157,11 +157,13 @@ class TenWriter:
             ValueError: the file already has a sample.
         """
         if self.samples:
-            raise ValueError(f"{self._path}: a .ten file holds one sample; give {key!r} a file of its own")
+            raise ValueError(f"{self._path}: a .ten file contains one sample; write {key!r} to a separate file")
         try:
             save(self._path, dict(sample), Passport(keys=(key,)))
         except ItemError as error:
-            raise ItemError(f"a .ten file holds arrays: {error}; or leave the field out, or write a format that keeps it") from error
+            raise ItemError(
+                f"a .ten file contains only arrays: {error}; or remove the field, or write a format that supports it"
+            ) from error
         self.samples += 1
 
 

@@ -129,7 +129,7 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
         return
     part = _part(path.rstrip(os.sep))
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise FileExistsError(f"{path!r}: there is something already; remove it, or choose another path")
+        raise FileExistsError(f"{path!r}: already exists; remove it, or choose another path")
     try:
         os.makedirs(part)
         yield part

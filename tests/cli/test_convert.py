@@ -89,7 +89,7 @@ def test_shards_may_be_named_by_a_pattern(photos, tmp_path, capsys):
     assert convert(*shards, tmp_path / "again", "--to", "folder") == 0
     assert files(tmp_path / "again") == files(photos)
     assert convert(tmp_path / "t-*.tar", tmp_path / "none", "--to", "folder") == 1
-    assert "t-*.tar': no file has a name like this" in capsys.readouterr().err
+    assert "t-*.tar': no file matches this pattern (the current directory is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ways", [["cache"], ["ten"], ["cache", "ten"], ["ten", "cache"]])
@@ -119,7 +119,7 @@ def test_a_converted_cache_is_read_in_batches(photos, tmp_path):
         batches, again = list(pipeline), list(pipeline)
     assert [len(batch["image"]) for batch in batches] == [len(batch["image"]) for batch in again] == [8, 8, 4]
     assert np.concatenate([batch["label"] for batch in batches]).tolist() == [0] * 10 + [1] * 10
-    with pytest.raises(FileNotFoundError, match=r"nowhere': no finished cache there; make one with `highway convert"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere': there is no finished cache; create a cache with `highway convert"):
         Pipeline([Reader(DecodedCache(str(tmp_path / "nowhere")), 8)]).dequeue()
 
 
@@ -211,7 +211,7 @@ def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsy
         (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
         (
             ["{photos}/cat", "{photos}/dog", "{tmp}/x", "--to", "ten"],
-            "/dog: only one folder of images is read at a time, since each",
+            "/dog: only one folder of images can be read at a time, because each",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_wrong_usage_is_one_sentence(photos, tmp_path, capsys, arguments, messag
 
 def test_a_missing_source_is_named(tmp_path, capsys):
     assert convert(tmp_path / "nowhere", tmp_path / "x", "--to", "ten") == 1
-    assert "nowhere': no such file or folder" in capsys.readouterr().err
+    assert "nowhere': there is no such file or folder (the current directory is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["../../x", "/etc/x"])
@@ -233,7 +233,7 @@ def test_a_key_that_leads_out_of_the_folder_is_an_error(photos, tmp_path, capsys
             info.size = os.fstat(image.fileno()).st_size
             archive.addfile(info, image)
     assert convert(tmp_path / "s.tar", tmp_path / "out", "--to", "folder") == 1
-    assert f"the key {key!r} leads out of the folder" in capsys.readouterr().err
+    assert f"the key {key!r} is a path outside the folder" in capsys.readouterr().err
     assert not files(tmp_path / "out")
 
 
@@ -509,7 +509,7 @@ def test_a_field_that_a_folder_has_no_place_for_is_an_error_and_not_lost(tmp_pat
         writer.add("a", {"image": np.zeros((2, 2, 3), np.uint8), "txt": "a square"})
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder") == 1
     error = capsys.readouterr().err
-    assert "this one has image, txt; leave out the others" in error and "the error was raised for sample 0 ('a')" in error
+    assert "this sample has image, txt; remove the other fields," in error and "the error was raised for sample 0 ('a')" in error
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder", "--fields", "image") == 0  # nothing was there yet
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder") == 2
     assert "an earlier conversion to this path had different inputs or settings (fields)" in capsys.readouterr().err
@@ -641,8 +641,8 @@ def test_what_fails_before_anything_is_written_leaves_no_record(tmp_path, capsys
     with shard_writer(str(tmp_path / "s.tar")) as writer:
         writer.add("a", {"txt": "a text"})
     for target, message in (
-        (["t", "--to", "ten"], "a .ten file holds arrays: field 'txt' is a str"),
-        (["f", "--to", "folder"], "a folder holds"),
+        (["t", "--to", "ten"], "a .ten file contains only arrays: field 'txt' is a str"),
+        (["f", "--to", "folder"], "a folder stores"),
     ):
         assert convert(tmp_path / "s.tar", tmp_path / target[0], *target[1:]) == 1
         assert message in capsys.readouterr().err
@@ -671,7 +671,7 @@ def test_nothing_is_no_source(tmp_path, capsys):
         assert convert(tmp_path / "s.mdb", tmp_path / target[0], *target[1:]) == 1
         assert "s.mdb: the dataset has no samples" in capsys.readouterr().err
         assert convert(tmp_path / "s.tar", tmp_path / target[0], *target[1:]) == 1
-        assert "there are no files in it" in capsys.readouterr().err
+        assert "the shard has no files" in capsys.readouterr().err
 
 
 def test_a_terminal_is_shown_the_progress(squares, tmp_path, monkeypatch, capsys):
@@ -686,7 +686,7 @@ def test_samples_whose_keys_are_one_path_are_an_error_and_not_one_file(photos, t
         archive.add(photos / "cat" / "00.jpg", "a/x.jpg")
         archive.add(photos / "dog" / "01.jpg", f"{other}.jpg")
     assert convert(tmp_path / "x.tar", tmp_path / "folder", "--to", "folder", "--workers", 1) == 1
-    assert "two images are to be 'a/x.jpg'" in capsys.readouterr().err
+    assert "two images have the path 'a/x.jpg'" in capsys.readouterr().err
     assert convert(tmp_path / "x.tar", tmp_path / "numbered", "--to", "folder", "--number-keys", "--check") == 0
 
 

@@ -43,7 +43,7 @@ def test_verify_compares_the_checksums_of_an_npz_file(tmp_path):
     assert len(read_all(Npz(str(path), verify=True))) == N
     flip(path, 7)
     assert len(read_all(Npz(str(path)))) == N
-    with pytest.raises(DatasetError, match=r"a\.npz: no .npz file, damaged or cut short; the checksum of 'x\.npy' does not match"):
+    with pytest.raises(DatasetError, match=r"a\.npz: not a .npz file, or damaged or truncated; the checksum of 'x\.npy' does not match"):
         read_all(Npz(str(path), verify=True))
 
 
@@ -62,7 +62,7 @@ def test_verify_compares_the_checksums_of_mds_shards(tmp_path, hashes):
     flip(tmp_path / "m/shard.00001.mds", 20)
     assert len(read_all(MDS(str(tmp_path / "m")))) == N
     dataset = MDS(str(tmp_path / "m"), verify=True)
-    with pytest.raises(DatasetError, match=rf"shard\.00001\.mds: damaged: its {hashes[-1]} is not "):
+    with pytest.raises(DatasetError, match=rf"shard\.00001\.mds: the shard is damaged: its {hashes[-1]} is not "):
         read_all(dataset)
     assert dataset[0]["x"][0] == 0 and dataset[N - 1]["x"][0] == N - 1
 
@@ -73,13 +73,13 @@ def test_checksums_that_cannot_be_computed_are_an_error_and_missing_ones_a_warni
     index = json.loads(path.read_text())
     index["shards"][0]["raw_data"]["hashes"] = {"of tomorrow": "00"}
     path.write_text(json.dumps(index))
-    with pytest.raises(DatasetError, match=r"the checksums in index\.json are of tomorrow, none of which can be computed here"):
+    with pytest.raises(DatasetError, match=r"has only the checksums of tomorrow, which highway cannot compute"):
         read_all(MDS(str(tmp_path / "m"), verify=True))
     assert not caplog.messages
     index["shards"][0]["raw_data"]["hashes"] = {}
     path.write_text(json.dumps(index))
     assert len(read_all(MDS(str(tmp_path / "m"), verify=True))) == N
-    assert "m/index.json has no checksums for some shards: damage in them is not detected" in caplog.text
+    assert "m/index.json has no checksums for some shards: damage in these shards is not detected" in caplog.text
 
 
 def test_a_shard_that_is_replaced_by_one_of_the_same_size_after_it_was_closed_is_an_error(tmp_path):
@@ -104,7 +104,7 @@ def test_checksums_of_parquet_pages_are_always_compared(tmp_path, compression):
     path.write_bytes(data)
     dataset = Parquet(str(path))
     assert dataset[0]["x"][0] == 0
-    with pytest.raises(DatasetError, match=r"a\.parquet: Parquet: row group 1 is damaged or cut short; .*(checksum|CRC)"):
+    with pytest.raises(DatasetError, match=r"a\.parquet: Parquet: row group 1 is damaged or truncated; .*(checksum|CRC)"):
         dataset[10]
 
 

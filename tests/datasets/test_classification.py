@@ -81,7 +81,10 @@ def test_they_are_read_from_a_store(tmp_path):
 
 
 def test_files_that_are_not_there_are_named_and_not_fetched(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no train-images-idx3-ubyte or train-images-idx3-ubyte\.gz there .*download MNIST"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"found no train-images-idx3-ubyte or train-images-idx3-ubyte\.gz in this folder .*download and unpack MNIST",
+    ):
         len(MNIST(str(tmp_path)))
     write_mnist(tmp_path)
     os.remove(tmp_path / "train-labels-idx1-ubyte")
@@ -92,15 +95,21 @@ def test_files_that_are_not_there_are_named_and_not_fetched(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"images": b"\0\0"}, "train-images-idx3-ubyte: damaged or cut short: 2 bytes are there of the 16"),
-        ({"images": idx(LABELS)[:9]}, "train-images-idx3-ubyte: it begins with the number 2049; expected 2051: it is another file"),
-        ({"images": idx(LABELS)}, "train-images-idx3-ubyte: it begins with the number 2049; expected 2051: it is another file"),
-        ({"labels": idx(DIGITS)}, "train-labels-idx1-ubyte: it begins with the number 2051; expected 2049"),
-        ({"images": idx(DIGITS)[:-1]}, r"train-images-idx3-ubyte: expected 9408 bytes, for \(12, 28, 28\), found 9407"),
-        ({"images": idx(DIGITS) + b"\0"}, r"train-images-idx3-ubyte: expected 9408 bytes, for \(12, 28, 28\), found 9409"),
-        ({"images": struct.pack(">4I", 2051, 2**32 - 1, 2**32 - 1, 2**32 - 1)}, r"expected \d+ bytes, for .*, found 0: it is damaged"),
-        ({"labels": idx(LABELS[:-1])}, "train-labels-idx1-ubyte: 11 labels, but 12 images; take both of one set"),
-        ({"labels": idx(LABELS + 1)}, "train-labels-idx1-ubyte: it has labels from 1 to 10; expected 0 to 9"),
+        ({"images": b"\0\0"}, "train-images-idx3-ubyte: the file is damaged or truncated: the header has 2 of 16 bytes"),
+        (
+            {"images": idx(LABELS)[:9]},
+            "train-images-idx3-ubyte: the file begins with the number 2049; expected 2051: it is a different file",
+        ),
+        ({"images": idx(LABELS)}, "train-images-idx3-ubyte: the file begins with the number 2049; expected 2051: it is a different file"),
+        ({"labels": idx(DIGITS)}, "train-labels-idx1-ubyte: the file begins with the number 2051; expected 2049"),
+        ({"images": idx(DIGITS)[:-1]}, r"train-images-idx3-ubyte: expected 9408 bytes for the shape \(12, 28, 28\), found 9407"),
+        ({"images": idx(DIGITS) + b"\0"}, r"train-images-idx3-ubyte: expected 9408 bytes for the shape \(12, 28, 28\), found 9409"),
+        (
+            {"images": struct.pack(">4I", 2051, 2**32 - 1, 2**32 - 1, 2**32 - 1)},
+            r"expected \d+ bytes for the shape .*, found 0: the file is damaged",
+        ),
+        ({"labels": idx(LABELS[:-1])}, "train-labels-idx1-ubyte: 11 labels, but 12 images; use the labels and images of the same split"),
+        ({"labels": idx(LABELS + 1)}, "train-labels-idx1-ubyte: the labels are from 1 to 10; expected labels from 0 to 9"),
     ],
 )
 def test_files_that_do_not_fit_are_named(tmp_path, files, message):
@@ -114,10 +123,10 @@ def test_gzip_that_is_cut_short_or_grows_without_end_is_named(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     data = path.read_bytes()
     path.write_bytes(data[:-20])
-    with pytest.raises(DatasetError, match=r"ubyte\.gz: damaged or cut short"):
+    with pytest.raises(DatasetError, match=r"ubyte\.gz: the file is damaged or truncated"):
         len(MNIST(str(tmp_path)))
     path.write_bytes(gzip.compress(idx(DIGITS) + bytes(1 << 20)))
-    with pytest.raises(DatasetError, match=r"ubyte\.gz: expected 9408 bytes, .* found 9409"):
+    with pytest.raises(DatasetError, match=r"ubyte\.gz: expected 9408 bytes .* found 9409"):
         len(MNIST(str(tmp_path)))
 
 
@@ -187,9 +196,9 @@ def test_cifar_100_has_two_labels(tmp_path, folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it has 0 bytes; expected records of 3073"),
-        (records(TEN)[:-1], "it has 12291 bytes; expected records of 3073: it is cut short, or another file"),
-        (records({"fine": [3, 0, 9, 10]}), "it has labels from 0 to 10; expected 0 to 9"),
+        (b"", "the file has 0 bytes; expected records of"),
+        (records(TEN)[:-1], "the file has 12291 bytes; expected records of 3073 bytes: the file is truncated, or it is a different file"),
+        (records({"fine": [3, 0, 9, 10]}), "the labels are from 0 to 10; expected labels from 0 to 9"),
     ],
 )
 def test_records_that_do_not_fit_are_named(tmp_path, content, message):
@@ -215,22 +224,22 @@ FAR = pickle.PROTO + b"\x05" + pickle.BYTEARRAY8 + struct.pack("<Q", 1 << 40) + 
     ("content", "message"),
     [
         (b"", "EOFError"),
-        (pickled(TEN)[:-100], "no pickle of plain arrays and lists, damaged or cut short"),
-        (pickled(TEN)[:900], "no pickle of plain arrays and lists, damaged or cut short"),
+        (pickled(TEN)[:-100], "not a pickle of plain arrays and lists, or damaged or truncated:"),
+        (pickled(TEN)[:900], "not a pickle of plain arrays and lists, or damaged or truncated:"),
         (pickle.dumps([1]), "it is a list; expected a dict"),
-        (pickle.dumps({b"data": Evil()}), "it names posix.system, which could run any code"),
-        (pickle.dumps({b"data": Builds()}), "it names builtins.bytes, which could run any code"),
-        (pickle.dumps({b"data": print}), "it names builtins.print, which could run any code"),
+        (pickle.dumps({b"data": Evil()}), "it refers to posix.system, which could run any code"),
+        (pickle.dumps({b"data": Builds()}), "it refers to builtins.bytes, which could run any code"),
+        (pickle.dumps({b"data": print}), "it refers to builtins.print, which could run any code"),
         (pickle.dumps({b"data": np.array([{}], object)}, 2), "an array of 'O8'; expected numbers"),
-        (b"cnumpy\nndarray\n}c__builtin__\neval\nb.", "it names __builtin__.eval"),
+        (b"cnumpy\nndarray\n}c__builtin__\neval\nb.", "it refers to __builtin__.eval"),
         (b"\x80\x02cnumpy\ndtype\n}X\x01\0\0\0aK\x01sb.", "it changes a type"),
         (FAR, "KeyError"),
         (pickled(TEN, data=b""), "expected uint8"),
-        (pickled(TEN, data=PIXELS), "its data are uint8 .*; expected uint8"),
+        (pickled(TEN, data=PIXELS), "the data are uint8 .*; expected uint8"),
         (pickled({"fine": [1, 2, 3]}), "expected a list of 4 numbers as its labels"),
         (pickled({"fine": [1, 2, 3, None]}), "expected a list of 4 numbers as its labels"),
-        (pickled({"fine": [1, 2, 3, 10**30]}), "it has labels of more than 64 bits"),
-        (pickled({"fine": [1, 2, 3, -1]}), "it has labels from -1 to 3; expected 0 to 9"),
+        (pickled({"fine": [1, 2, 3, 10**30]}), "the file has labels of more than 64 bits"),
+        (pickled({"fine": [1, 2, 3, -1]}), "the labels are from -1 to 3; expected labels from 0 to 9"),
         (pickled({}), "expected a list of 4 numbers as its labels"),
     ],
 )
@@ -262,10 +271,12 @@ def test_a_pickle_of_python_2_is_read():
 
 def test_names_of_classes_that_are_missing_or_too_few_are_an_error(tmp_path):
     dataset = CIFAR10(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"no batches\.meta\.txt or batches\.meta there .*download CIFAR-10 and unpack it"):
+    with pytest.raises(
+        FileNotFoundError, match=r"found no batches\.meta\.txt or batches\.meta in this folder .*download and unpack CIFAR-10"
+    ):
         assert dataset.classes
     Path(tmp_path, "batches.meta.txt").write_text("one\ntwo\n")
-    with pytest.raises(DatasetError, match=r"batches\.meta\.txt: it has 2 names; expected those of 10 classes"):
+    with pytest.raises(DatasetError, match=r"batches\.meta\.txt: the file has 2 names; expected the names of 10 classes"):
         assert dataset.classes
 
 
@@ -282,7 +293,7 @@ def test_the_mean_image_is_that_of_all_images_of_the_split_or_of_several(tmp_pat
 
 def test_a_mean_of_no_images_is_an_error(tmp_path):
     write_mnist(tmp_path, images=idx(DIGITS[:0]), labels=idx(LABELS[:0]))
-    with pytest.raises(DatasetError, match="there are no images, and so no mean"):
+    with pytest.raises(DatasetError, match="there are no images, so there is no mean"):
         MNIST(str(tmp_path)).mean_image()
 
 

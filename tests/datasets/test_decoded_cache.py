@@ -57,7 +57,7 @@ def test_large_samples_that_are_read_together_do_not_hold_on_to_each_other(tmp_p
 
 def test_it_is_read_when_it_is_first_asked_and_can_be_sent_to_a_process(path):
     nowhere = DecodedCache(f"{path}/nowhere")
-    with pytest.raises(FileNotFoundError, match="nowhere': no finished cache there; make one with `highway convert"):
+    with pytest.raises(FileNotFoundError, match="nowhere': there is no finished cache; create a cache with `highway convert"):
         len(nowhere)
     dataset = DecodedCache(path)
     dataset[3]
@@ -111,9 +111,9 @@ def damage(path, *rows):
 
 def test_a_damaged_sample_is_named_or_replaced_by_the_next(path):
     damage(path, 4, 5)
-    with pytest.raises(DamagedError, match=r"damaged, samples 4 \(k4\) cannot be read as they were written") as caught:
+    with pytest.raises(DamagedError, match=r"damaged: samples 4 \(k4\) do not match their checksums") as caught:
         DecodedCache(path)[4]
-    with pytest.raises(DamagedError, match=r"damaged, samples 4") as caught:
+    with pytest.raises(DamagedError, match=r"damaged: samples 4") as caught:
         stamped(Reader(DecodedCache(path), 20, shuffle=False))
     assert f"highway: the error was raised for sample 4 (k4) of the cache {path}" in "".join(caught.value.__notes__)
     ((batch, passport),) = stamped(Reader(Without(path, "boxes"), 20, shuffle=False, epochs=1), on_error="skip")
@@ -127,7 +127,7 @@ def test_a_cache_that_was_cut_short_or_is_a_file_is_said(path, tmp_path):
     with pytest.raises(DatasetError, match=r"the cache cannot be read: it is damaged \(.*\.data has 100 bytes, not .*create it again"):
         len(DecodedCache(path))
     (tmp_path / "file").touch()
-    with pytest.raises(FileNotFoundError, match="file': no finished cache there"):
+    with pytest.raises(FileNotFoundError, match="file': there is no finished cache; create a cache"):
         len(DecodedCache(str(tmp_path / "file")))
 
 

@@ -28,7 +28,7 @@ def test_a_tuple_keeps_which_of_its_arrays_are_of_booleans():
 
 @pytest.mark.parametrize("array", [np.uint8([0, 2]), np.int8([0, 1])])
 def test_what_is_no_array_of_booleans_is_none(array):
-    with pytest.raises(FrameError, match="array 0 is said to be of booleans, but does not hold 0 and 1 as u1"):
+    with pytest.raises(FrameError, match="array 0 is marked as boolean, but does not contain 0 and 1 as u1"):
         decode_field("x.ten", bytes(chunks.encode_buffer([array], ["bool"])))
 
 
@@ -42,15 +42,15 @@ def test_a_number_that_is_no_int32_keeps_its_dtype(value):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("id", 2**31, "field 'id' holds a int, which no file of that name can hold; make it"),
-        ("names", np.array(["a"]), "field 'names' holds <U1 (1,), which no file of that name can hold; make it"),
+        ("id", 2**31, "field 'id' contains a int, which no file of this name can hold; make it"),
+        ("names", np.array(["a"]), "field 'names' contains <U1 (1,), which no file of this name can hold; make it"),
         (
             "x.json",
             {"a": np.int64(1)},
-            "field 'x.json' holds a dict, which no file of that name can hold: Object of type int64 is",
+            "field 'x.json' contains a dict, which no file of this name can hold: Object of type int64 is",
         ),
-        ("txt", "\ud800", "field 'txt' holds a str, which no file of that name can hold: 'utf-8' codec can't encode"),
-        ("npy", np.array([None]), "field 'npy' holds object (1,), which no file of that name can hold: Object arrays cannot be saved"),
+        ("txt", "\ud800", "field 'txt' contains a str, which no file of this name can hold: 'utf-8' codec can't encode"),
+        ("npy", np.array([None]), "field 'npy' contains object (1,), which no file of this name can hold: Object arrays cannot be saved"),
         ("jpg", np.zeros((4, 4, 2)), "field 'jpg' is float64 (4, 4, 2); an image is written from uint8"),
     ],
 )

@@ -89,13 +89,13 @@ def test_a_list_is_looked_for_in_the_folder_too(folder, monkeypatch):
     ("text", "names", "message"),
     [
         ("b.png\n", None, r"val\.txt, line 1: 'b\.png'; expected a name and a label, such as"),
-        ("b.png 1\n\nc.png dog\n", None, r"val\.txt, line 3: 'c\.png dog'; expected as label a number, as in the lines before it"),
-        ("b.png 1\nb.png 2\n", None, r"val\.txt, line 2: .* 'b\.png' stands in a line before it, too; remove one of them"),
+        ("b.png 1\n\nc.png dog\n", None, r"val\.txt, line 3: 'c\.png dog'; expected as label a number, as in the earlier lines"),
+        ("b.png 1\nb.png 2\n", None, r"val\.txt, line 2: .* 'b\.png' is also in an earlier line; remove one of these lines"),
         ("b.png 2\n", "cat\ndog\n", r"val\.txt, line 1: .* a number below 2, the classes in .*classes\.txt"),
-        ("b.png fish\n", "cat\ndog\n", r"val\.txt, line 1: .* 'fish' is not in .*classes\.txt; add it there"),
-        ("b.png cat\n", "cat\ndog\ncat purrs\n", r"classes\.txt, line 3: .* 'cat' stands in a line before it, too"),
-        ("b.png cat\n", "\n", r"classes\.txt: it has no lines; expected the name of a class in each"),
-        ("", None, r"val\.txt: it has no lines; expected a name and a label in each"),
+        ("b.png fish\n", "cat\ndog\n", r"val\.txt, line 1: .* 'fish' is not in .*classes\.txt; add it to this file,"),
+        ("b.png cat\n", "cat\ndog\ncat purrs\n", r"classes\.txt, line 3: .* 'cat' is also in an earlier line;"),
+        ("b.png cat\n", "\n", r"classes\.txt: the file has no lines; expected the name of a class in each"),
+        ("", None, r"val\.txt: the file has no lines; expected a name and a label in each"),
     ],
 )
 def test_a_line_that_is_not_as_it_should_be_is_named(folder, text, names, message):
@@ -104,21 +104,23 @@ def test_a_line_that_is_not_as_it_should_be_is_named(folder, text, names, messag
 
 
 def test_a_list_that_is_no_text_is_named(folder):
-    with pytest.raises(DatasetError, match=r"b\.png: no text in UTF-8"):
+    with pytest.raises(DatasetError, match=r"b\.png: the file is not UTF-8 text:"):
         len(Files(str(folder), str(folder / "b.png")))
 
 
 def test_images_that_are_not_there_are_counted_and_the_first_is_named(folder):
     dataset = listed(folder, "b.png 1\nno.png 2\nnone/c.png 2\n")
-    with pytest.raises(FileNotFoundError, match=r"val\.txt: of its 3 images 2 are not in '.*', the first is 'no\.png'; correct data_dir"):
+    with pytest.raises(
+        FileNotFoundError, match=r"val\.txt: 2 of 3 listed images do not exist in '.*'; the first is 'no\.png'; correct data_dir"
+    ):
         len(dataset)
-    with pytest.raises(FileNotFoundError, match=r"nowhere': no such folder"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere': there is no such folder \(the current directory is .*\);"):
         len(Files(str(folder.with_name("nowhere")), str(folder.with_name("val.txt"))))
 
 
 def test_classes_need_a_list():
     with pytest.raises(
-        ConfigError, match=r"class_names='synsets\.txt', but no labels; name the list with the label of each image by labels="
+        ConfigError, match=r"class_names='synsets\.txt', but no labels; pass the list with the label of each image as labels="
     ):
         Files("folder", class_names="synsets.txt")
 
@@ -201,7 +203,7 @@ def test_a_link_that_leads_nowhere_is_an_error_in_a_folder_without_labels_and_in
     os.symlink("gone", classes / "cat" / "1.png")
     with pytest.raises(FileNotFoundError, match="this link leads to 'gone'"):
         len(Files(str(classes / "cat")))
-    with pytest.raises(FileNotFoundError, match=r"of its 2 images 1 are not in .*, the first is '1\.png'"):
+    with pytest.raises(FileNotFoundError, match=r"1 of 2 listed images do not exist in .*; the first is '1\.png'"):
         len(listed(classes / "cat", "0.png 0\n1.png 0\n"))
 
 
@@ -218,7 +220,7 @@ def test_a_link_that_leads_back_up_is_an_error(classes, name, target):
     os.symlink(target, classes / name)
     if target == "../cat":  # and back: neither folder holds the other
         os.symlink("../dog", classes / "cat" / "dog")
-    with pytest.raises(DatasetError, match=r"classes/.*' leads back to a folder above it; remove the link"):
+    with pytest.raises(DatasetError, match=r"classes/.*' leads to a folder that contains the link; remove the link"):
         len(ImageFolder(str(classes)))
 
 
@@ -250,7 +252,7 @@ def test_a_file_of_classes_numbers_folders_as_it_numbers_lists(tiny):
 def test_folders_that_are_not_among_the_classes_are_left_out_and_missing_ones_are_an_error(tiny):
     dataset = ImageFolder(str(tiny / "train"), class_names=["n02"])
     assert labels(dataset) == {"n02/a.png": 0}
-    with pytest.raises(FileNotFoundError, match=r"of 2 classes 1 have no folder in it, the first is 'n09'; correct classes or data_dir"):
+    with pytest.raises(FileNotFoundError, match=r"of 2 classes; the first is 'n09'; correct classes or data_dir"):
         len(ImageFolder(str(tiny / "train"), class_names=["n01", "n09"]))
 
 
@@ -265,7 +267,7 @@ def test_folders_that_are_called_as_splits_are_not_taken_for_classes(tmp_path, n
     with pytest.raises(DatasetError) as caught, Pipeline([ImageFileReader(str(tmp_path), 1, (4, 4))]) as pipeline:
         pipeline.dequeue()
     train = next((name for name in sorted(names) if name.lower().startswith("train")), min(names))
-    assert f"read one of them, '{tmp_path / train}', or say that they are classes: ImageFolder(" in str(caught.value)
+    assert f"read one of them, '{tmp_path / train}', or declare that they are classes: ImageFolder(" in str(caught.value)
     dataset = ImageFolder(str(tmp_path), class_names=sorted(names))
     assert dataset.classes == sorted(names) and len(dataset) == len(names)
 
@@ -283,5 +285,5 @@ def test_the_folder_is_the_label_where_a_list_has_paths_alone(folder):
     assert labels(dataset) == {"d/y.png": 1, "a/x.png": 0} and dataset.classes == ["a", "d"]
     with pytest.raises(DatasetError, match=r"line 2: 'b.png'; expected a name and a label"):
         len(listed(folder, "a/x.png\nb.png\n"))
-    with pytest.raises(DatasetError, match=r"line 2: 'b.png 3'; expected a path alone, as in the lines before it"):
+    with pytest.raises(DatasetError, match=r"line 2: 'b.png 3'; expected only a path, as in the earlier lines"):
         len(listed(folder, "a/x.png\nb.png 3\n"))

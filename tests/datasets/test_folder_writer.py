@@ -61,16 +61,20 @@ def test_what_is_there_stays(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "error", "message"),
     [
-        ([("a", {"png": b"1"}), ("a", {"png": b"2"})], DatasetError, "two images are to be 'a.png' in"),
-        ([("../a", {"png": b"1"})], DatasetError, "the key '../a' leads out of the folder"),
-        ([("/a", {"png": b"1"})], DatasetError, "the key '/a' leads out of the folder"),
+        ([("a", {"png": b"1"}), ("a", {"png": b"2"})], DatasetError, "two images have the path 'a.png' in"),
+        ([("../a", {"png": b"1"})], DatasetError, "the key '../a' is a path outside the folder"),
+        ([("/a", {"png": b"1"})], DatasetError, "the key '/a' is a path outside the folder"),
         (
             [("a", {"png": b"1", "txt": "b"})],
             ItemError,
-            "an image and a label of each sample, but this one has png, txt; leave out the others",
+            "an image and a label for each sample, but this sample has png, txt; remove the other fields,",
         ),
-        ([("a", {"cls": 1})], ItemError, "an image and a label of each sample, but this one has cls"),
-        ([("a", {"bin": b"1"})], ItemError, "a folder holds images, but field 'bin' is a bytes; expected the bytes of one, named by"),
+        ([("a", {"cls": 1})], ItemError, "an image and a label for each sample, but this sample has cls"),
+        (
+            [("a", {"bin": b"1"})],
+            ItemError,
+            "a folder stores images, but field 'bin' is a bytes; expected the bytes of an image file in a field named by",
+        ),
         ([("a", {"image": np.zeros((2, 2, 4), np.uint8)})], ItemError, "field 'image' is a ndarray; expected"),
     ],
 )
@@ -81,9 +85,9 @@ def test_what_is_no_labelled_image_is_refused(tmp_path, samples, error, message)
 
 @pytest.mark.parametrize("other", ["./a/x", "a//x", "a/./x", ".//a/x"])
 def test_two_spellings_of_one_path_are_two_images_for_one_file(tmp_path, other):
-    with pytest.raises(DatasetError, match=r"two images are to be 'a/x\.png'"):
+    with pytest.raises(DatasetError, match=r"two images have the path 'a/x\.png'"):
         write(tmp_path, ("a/x", {"png": png(1)}), (other, {"png": png(2)}))
-    with pytest.raises(DatasetError, match=r"two images are to be '0003/x\.png'"):
+    with pytest.raises(DatasetError, match=r"two images have the path '0003/x\.png'"):
         write(tmp_path / "labelled", ("x", {"png": png(1), "cls": 3}), ("./x", {"png": png(2), "cls": 3}))
 
 

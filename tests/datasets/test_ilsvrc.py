@@ -59,7 +59,7 @@ def test_the_mean_image_of_caffe_is_read_in_rgb(tmp_path, content):
 def test_a_file_that_is_no_mean_image_is_an_error_that_names_it(tmp_path, content):
     path = tmp_path / "mean.binaryproto"
     path.write_bytes(content)
-    with pytest.raises(DatasetError, match=r"mean\.binaryproto: no mean image of Caffe, damaged or cut short"):
+    with pytest.raises(DatasetError, match=r"mean\.binaryproto: not a mean image of Caffe, or damaged or truncated:"):
         read_mean_image(str(path))
 
 
@@ -95,12 +95,12 @@ def test_the_boxes_of_training_images_are_as_the_files_have_them(tmp_path):
 
 
 def test_a_folder_without_a_file_for_any_image_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"n01440764_2\.xml.*data_dir is the folder that holds n01440764"):
+    with pytest.raises(FileNotFoundError, match=r"n01440764_2\.xml.*data_dir must be the folder that contains n01440764"):
         read_training_boxes(str(tmp_path), KEYS)
 
 
 def test_a_damaged_annotation_is_an_error_and_no_image_without_boxes(tmp_path):
     (tmp_path / "n01440764").mkdir()
     (tmp_path / "n01440764/n01440764_18.xml").write_text(annotation((0, 9, 499, 370))[:-20])
-    with pytest.raises(DatasetError, match=r"n01440764_18\.xml: no XML, damaged or cut short"):
+    with pytest.raises(DatasetError, match=r"n01440764_18\.xml: not XML, or damaged or truncated:"):
         read_training_boxes(str(tmp_path), KEYS)

@@ -122,7 +122,7 @@ def test_fields_are_named_anew_and_columns_that_are_not_named_are_not_decoded(go
         MDS(str(golden))[0]
     dataset = MDS(str(golden), {"text": "x;b", "n": "k"})
     assert dataset[1] == {"text": "", "n": 255}
-    with pytest.raises(DatasetError, match=r"shard\.00000\.mds: nothing for the field 'y': expected z, found a, b, c"):
+    with pytest.raises(DatasetError, match=r"shard\.00000\.mds: there is no value for the field 'y': expected z, found a, b, c"):
         MDS(str(golden), {"y": "z"})[0]
 
 
@@ -136,21 +136,24 @@ def change_index(folder, change):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "json"}, r"index\.json: shard 0 is of the format 'json', version 2; expected 'mds', version 2"),
-        ({"version": 3}, r"index\.json: shard 0 is of the format 'mds', version 3"),
-        ({"column_sizes": []}, r"index\.json: shard 0 has 2 samples of the columns .*; expected a name, encoding and size of each"),
+        ({"format": "json"}, r"index\.json: shard 0 has the format 'json', version 2; expected 'mds', version 2"),
+        ({"version": 3}, r"index\.json: shard 0 has the format 'mds', version 3"),
+        ({"column_sizes": []}, r"index\.json: shard 0 has 2 samples with the columns .*; expected a name, an encoding and a size for each"),
         ({"samples": -1}, r"index\.json: shard 0 has -1 samples"),
-        ({"samples": "two"}, r"index\.json: no index of MDS, damaged or cut short: Expected `int`, got `str` - at `\$.shards"),
-        ({"raw_data": {"basename": "../x.mds", "bytes": 1}}, r"index\.json: shard 0: the file '\.\./x\.mds' leads out of the folder"),
+        ({"samples": "two"}, r"index\.json: not an index of MDS, or damaged or truncated: Expected `int`, got `str` - at `\$.shards"),
+        ({"raw_data": {"basename": "../x.mds", "bytes": 1}}, r"index\.json: shard 0: the file '\.\./x\.mds' is outside the folder"),
         (
             {"raw_data": {"bytes": 5}},
-            r"00000\.mds: expected 5 bytes, as index\.json says, found \d+: ",
+            r"00000\.mds: found \d+ bytes, but index\.json lists 5 bytes: ",
         ),
-        ({"samples": 10**9}, r"00000\.mds: \d+ bytes cannot hold 1000000000 samples, as many as index\.json says"),
-        ({"samples": 3}, r"00000\.mds: no shard of 3 samples, or damaged: it begins with \[2, "),
-        ({"column_encodings": ["gif"] * len(GOLDEN)}, r"00000\.mds: column 'a': the encoding 'gif' is none of bytes, jpeg, png, "),
-        ({"column_encodings": ["ndarray:U3"] * len(GOLDEN)}, r"00000\.mds: column 'a': the encoding 'ndarray:U3' is none of"),
-        ({"column_sizes": [4, *[None] * (len(GOLDEN) - 1)]}, r"column 'a': index\.json says 4 bytes each, expected 8"),
+        ({"samples": 10**9}, r"00000\.mds: \d+ bytes cannot hold 1000000000 samples, the number in index\.json"),
+        ({"samples": 3}, r"00000\.mds: not a shard of 3 samples, or damaged: it begins with \[2, "),
+        (
+            {"column_encodings": ["gif"] * len(GOLDEN)},
+            r"00000\.mds: column 'a': the encoding 'gif' is unknown; expected one of bytes, jpeg, png, ",
+        ),
+        ({"column_encodings": ["ndarray:U3"] * len(GOLDEN)}, r"00000\.mds: column 'a': the encoding 'ndarray:U3' is unknown"),
+        ({"column_sizes": [4, *[None] * (len(GOLDEN) - 1)]}, r"column 'a': index\.json lists 4 bytes per value, expected 8"),
     ],
 )
 def test_an_index_that_does_not_fit_is_named(golden, changes, message):
@@ -163,9 +166,9 @@ def test_an_index_that_does_not_fit_is_named(golden, changes, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"a"', '"\xff"', r"index\.json: no index of MDS, damaged or cut short: 'utf-8' codec"),
+        ('"a"', '"\xff"', r"index\.json: not an index of MDS, or damaged or truncated: 'utf-8' codec"),
         ("shard.00001.mds", "shard.00000.mds", r"index\.json: several shards have the file 'shard\.00000\.mds'"),
-        ('"a"', '"b"', r"shard\.00000\.mds: its column_names are .*'a'.*, but .*'b'.* in index\.json: one of them is damaged"),
+        ('"a"', '"b"', r"shard\.00000\.mds: the column_names are .*'a'.*, but .*'b'.* in index\.json: one of these files is damaged"),
     ],
 )
 def test_a_damaged_index_is_named(tmp_path, old, new, message):
@@ -183,7 +186,7 @@ def test_a_shard_that_is_there_only_compressed_is_refused_with_the_way_out(golde
     zipped = {"compression": "zstd:3", "zip_data": {"basename": "shard.00000.mds.zstd", "bytes": 3, "hashes": {}}}
     change_index(golden, lambda entry: entry.update(zipped))
     with pytest.raises(
-        DatasetError, match=r"00000\.mds: it exists only in compressed form, .* for example by zstd -d shard\.00000\.mds\.zstd"
+        DatasetError, match=r"00000\.mds: the shard exists only in compressed form, .* for example with zstd -d shard\.00000\.mds\.zstd"
     ):
         MDS(str(golden))[0]
     os.rename(golden / "shard.00000.mds.zstd", golden / "shard.00000.mds")
@@ -215,7 +218,7 @@ def test_damage_in_a_sample_is_named(golden, at, value, message):
         ("json", b"{", "column 'x': JSONDecodeError"),
         ("str_int", b"one", "column 'x': ValueError"),
         ("str_decimal", b"one", "column 'x': InvalidOperation"),
-        ("int", b"123", "column 'x': ValueError: 3 bytes are no int64"),
+        ("int", b"123", "column 'x': ValueError: 3 bytes cannot be a int64"),
         ("ndarray", b"", "column 'x': IndexError"),
         ("ndarray", b"\x07\x04\x01\x01", "column 'x': KeyError"),
         ("ndarray", b"\x08\x07\xff\xff\xff\xff\xff\xff\xff\x7f\0", "column 'x': ValueError: 9223372036854775807 bytes are expected"),
@@ -240,7 +243,7 @@ def test_a_value_that_is_not_what_its_column_says_is_named_before_memory_is_spen
 
 
 def test_a_folder_without_an_index_and_shards_that_change_are_named(golden):
-    with pytest.raises(FileNotFoundError, match=r"none/index\.json': no such file; name the folder that has it"):
+    with pytest.raises(FileNotFoundError, match=r"none/index\.json': there is no such file; pass the folder that contains it"):
         len(MDS(str(golden / "none")))
     (golden / "none").mkdir()
     dataset = MDS(str(golden))
@@ -295,13 +298,13 @@ def test_what_was_written_comes_back(tmp_path):
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({"x": 1}, {"y": 1}, "the sample has __key__, y, but the first one has __key__, x; give all the same fields"),
-        ({"x": 1}, {"x": "1"}, "field 'x' would be encoded as str, but in the first sample as int"),
+        ({"x": 1}, {"y": 1}, "the sample has __key__, y, but the first sample has __key__, x; give all samples the same fields"),
+        ({"x": 1}, {"x": "1"}, "field 'x' would be encoded as str, but the first sample has the encoding int"),
         ({"x": 1}, {"x": 1 << 63}, "field 'x' is 9223372036854775808, which does not fit into 64 bits; make it a str"),
         ({"x": np.zeros((0, 4))}, None, r"field 'x' is an array \(0, 4\), which MDS cannot hold: it has 0 values"),
-        ({"x": np.array(["a"])}, None, r"field 'x' is <U1 \(1,\), which MDS has no encoding for"),
-        ({"x": (1, 2)}, None, "field 'x' is a tuple, which MDS has no encoding for; make it an array of numbers, a str or bytes"),
-        ({"x": {1: 2}}, None, "field 'x' does not come back from JSON as it is"),
+        ({"x": np.array(["a"])}, None, r"field 'x' is <U1 \(1,\), for which MDS has no encoding;"),
+        ({"x": (1, 2)}, None, "field 'x' is a tuple, for which MDS has no encoding; make it an array of numbers, a str or bytes"),
+        ({"x": {1: 2}}, None, "field 'x' would change in JSON:"),
         ({"x": {"y": b""}}, None, "field 'x' cannot be JSON: Object of type bytes"),
         ({"x": [float("nan")]}, None, "field 'x' cannot be JSON: Out of range"),
         ({}, None, "the sample has no fields"),
@@ -317,7 +320,7 @@ def test_what_the_format_does_not_hold_is_an_error_and_nothing_is_left(tmp_path,
 
 
 def test_what_is_there_is_not_written_over(golden):
-    with pytest.raises(FileExistsError, match="there is something already"), mds_writer(str(golden)) as writer:
+    with pytest.raises(FileExistsError, match="already exists;"), mds_writer(str(golden)) as writer:
         writer.add("a", {"x": 1})
     assert len(MDS(str(golden))) == 4
 

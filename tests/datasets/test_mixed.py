@@ -287,7 +287,7 @@ def test_a_mix_is_cached():
     ("how", "message"),
     [
         ({"weights": [1, 2]}, "MixedDataset: weights are [1.0, 2.0]; expected a number for each of 3 datasets"),
-        ({"weights": [1, 2, 0]}, "MixedDataset: weights=[1.0, 2.0, 0.0]; expected each above 0; leave out a dataset that is not"),
+        ({"weights": [1, 2, 0]}, "MixedDataset: weights=[1.0, 2.0, 0.0]; expected each above 0; remove datasets that should not be read"),
         ({"weights": {0: [1, 2, -1]}}, "weights from 0 on are [1.0, 2.0, -1.0]; expected a number"),
         ({"weights": {5: [1, 2, 1]}}, "expected positions from 0 on"),
         ({"weights": {0: [0, 0, 0]}}, "none below 0, not all 0"),
@@ -303,8 +303,11 @@ def test_a_wrong_parameter_is_named(how, message):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"weights": {0: [1, 1, 0]}}, "from position 14 on, weights=[1.0, 1.0, 0.0] are 0 for all datasets that have not been read whole"),
-        ({"weights": {0: [1, 1, 1], 3: [1, 1, 0]}, "stop": "restart"}, "an epoch has no end: datasets[2] has too small a weight"),
+        (
+            {"weights": {0: [1, 1, 0]}},
+            "from position 14 on, weights=[1.0, 1.0, 0.0] are 0 for all datasets that have not been read completely;",
+        ),
+        ({"weights": {0: [1, 1, 1], 3: [1, 1, 0]}, "stop": "restart"}, "an epoch has no end: datasets[2] has a weight that is too small"),
         ({"weights": lambda at: [1, 1]}, "weights at position 0 are [1.0, 1.0]; expected a number for each of 3 datasets"),
     ],
 )
@@ -314,7 +317,7 @@ def test_an_epoch_without_an_end_is_an_error(how, message):
 
 
 def test_an_empty_dataset_is_an_error():
-    with pytest.raises(DatasetError, match=r"datasets\[1\], list, is empty; leave it out"):
+    with pytest.raises(DatasetError, match=r"datasets\[1\], list, is empty; remove it"):
         len(mix(A, []))
     with pytest.raises(ConfigError, match="at least one"):
         MixedDataset([])

@@ -105,9 +105,7 @@ def test_a_sample_of_several_arrays_is_a_dict(tmp_path, save):
 def test_arrays_that_differ_in_length_are_named(tmp_path):
     path = str(tmp_path / "a.npz")
     np.savez(path, images=np.zeros((4, 2)), labels=np.zeros(3))
-    with pytest.raises(
-        DatasetError, match=r"a\.npz: expected arrays with as many rows as each other, found: 'images' has 4, 'labels' has 3"
-    ):
+    with pytest.raises(DatasetError, match=r"a\.npz: expected arrays with equal numbers of rows, found: 'images' has 4, 'labels' has 3"):
         len(Npz(path))
     np.savez(path)
     with pytest.raises(DatasetError, match=r"a\.npz: .* found: no arrays"):
@@ -117,10 +115,10 @@ def test_arrays_that_differ_in_length_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.asfortranarray(np.zeros((3, 4))), r"Fortran order, its rows lie apart; save np.ascontiguousarray\(array\)"),
+        (np.asfortranarray(np.zeros((3, 4))), r"Fortran order, so its rows are not contiguous; save np.ascontiguousarray\(array\)"),
         (
             np.array([{}, []], object),
-            r"it holds Python objects, which (only a pickle could bring back|are pickled, .* Npz\(path, trusted_pickle=True\))",
+            r"(it holds|the array contains) Python objects, which are pickled",
         ),
         (np.array(3), "a single value; expected an array with rows"),
     ],
@@ -137,15 +135,15 @@ def test_what_has_no_rows_of_its_own_is_refused_with_the_way_out(tmp_path, array
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x03\x00\x10\x00\x00\x00{}"])
 def test_what_is_no_array_is_named(tmp_path, content):
     (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(DatasetError, match=r"a\.npy: no .npy file that can be read: "):
+    with pytest.raises(DatasetError, match=r"a\.npy: not a readable .npy file: "):
         len(Npy(str(tmp_path / "a.npy")))
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(DatasetError, match=r"a\.npz: no .npz file, damaged or cut short; "):
+    with pytest.raises(DatasetError, match=r"a\.npz: not a .npz file, or damaged or truncated; "):
         len(Npz(str(tmp_path / "a.npz")))
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         with zipfile.ZipFile(tmp_path / "b.npz", "w", kind) as archive:
             archive.writestr("x.npy", content)
-        with pytest.raises(DatasetError, match=r"b\.npz: 'x': no .npy file that can be read: "):
+        with pytest.raises(DatasetError, match=r"b\.npz: 'x': not a readable .npy file: "):
             len(Npz(str(tmp_path / "b.npz")))
 
 
@@ -183,7 +181,7 @@ def test_a_zip_that_is_cut_short_is_named(tmp_path):
     path = str(tmp_path / "a.npz")
     np.savez(path, x=np.arange(100))
     os.truncate(path, 500)
-    with pytest.raises(DatasetError, match=r"a\.npz: no .npz file, damaged or cut short; "):
+    with pytest.raises(DatasetError, match=r"a\.npz: not a .npz file, or damaged or truncated; "):
         len(Npz(path))
 
 
@@ -197,11 +195,11 @@ def header_of(text):
 )
 def test_a_damaged_header_of_an_array_is_named(tmp_path, kind, text):
     (tmp_path / "a.npy").write_bytes(header_of(text))
-    with pytest.raises(DatasetError, match=r"a\.npy: no .npy file that can be read: "):
+    with pytest.raises(DatasetError, match=r"a\.npy: not a readable .npy file: "):
         len(Npy(str(tmp_path / "a.npy")))
     with zipfile.ZipFile(tmp_path / "a.npz", "w", kind) as archive:
         archive.writestr("x.npy", header_of(text))
-    with pytest.raises(DatasetError, match=r"a\.npz: 'x': no .npy file that can be read: "):
+    with pytest.raises(DatasetError, match=r"a\.npz: 'x': not a readable .npy file: "):
         len(Npz(str(tmp_path / "a.npz")))
 
 

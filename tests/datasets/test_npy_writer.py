@@ -71,9 +71,9 @@ def test_one_field_makes_an_npy_file(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        ([{"x": np.zeros(2)}, {"x": np.zeros(3)}], "field 'x' is float64 (3,), but in the first sample float64 (2,); the rows of an array"),
-        ([{"x": np.zeros(2)}, {"x": np.zeros(2, "f4")}], "field 'x' is float32 (2,), but in the first sample float64 (2,)"),
-        ([{"x": 1}, {"y": 1}], "the sample has y, but the first one has x; give all the same fields"),
+        ([{"x": np.zeros(2)}, {"x": np.zeros(3)}], "field 'x' is float64 (3,), but float64 (2,) in the first sample; all rows of an array"),
+        ([{"x": np.zeros(2)}, {"x": np.zeros(2, "f4")}], "field 'x' is float32 (2,), but float64 (2,) in the first sample"),
+        ([{"x": 1}, {"y": 1}], "the sample has y, but the first sample has x; give all samples the same fields"),
         ([{"x": "a"}, {"x": 1}], "field 'x' holds a int; expected a str"),
         ([{"x": "a\0"}], "field 'x' holds a text that ends in a zero"),
         ([{"jpg": b"\xff"}], "field 'jpg' is a bytes, which cannot be the row of an array; make it an array"),
@@ -89,7 +89,7 @@ def test_what_no_array_can_hold_is_refused_and_leaves_nothing(path, samples, mes
 
 
 def test_several_fields_are_no_npy_file(tmp_path):
-    with pytest.raises(ItemError, match=r"a.npy: a .npy file holds one array, but samples have x, y; write a .npz"):
+    with pytest.raises(ItemError, match=r"a.npy: a .npy file contains one array, but samples have x, y; write a .npz"):
         write(str(tmp_path / "a.npy"), [{"x": 1, "y": 2}], npy_writer)
     assert os.listdir(tmp_path) == []
 

@@ -100,7 +100,7 @@ def test_a_file_that_is_a_pickle_is_refused_and_the_error_says_what_to_do(tmp_pa
     with pytest.raises(ConfigError) as caught:
         next(iter(Pipeline([read(str(path))])))
     message = str(caught.value)
-    assert message.startswith(f"{path}: found a file that begins as a pickle does, and loading a pickle can run any code.")
+    assert message.startswith(f"{path}: the file begins like a pickle, and loading a pickle can run any code.")
     assert "Reader(pickle.load(file), batch_size)" in message
 
 

@@ -52,14 +52,14 @@ def test_dense_rows_have_all_features(path):
     assert [sample["x"].tolist() for sample in dataset] == [
         [dict(zip(indices, values, strict=True)).get(number, 0) for number in range(12)] for _, indices, values in ROWS
     ]
-    with pytest.raises(ConfigError, match="dense=True needs to know how many features there are; say num_features"):
+    with pytest.raises(ConfigError, match="dense=True needs the number of features; pass num_features"):
         SVMLight(path, dense=True)
 
 
 def test_indices_from_0_are_read_if_that_is_said(tmp_path):
     (tmp_path / "z").write_text("1 0:2 4:3\n")
     assert SVMLight(str(tmp_path / "z"), zero_based=True)[0]["indices"].tolist() == [0, 4]
-    with pytest.raises(DatasetError, match="z:1: an index is 0, but they count from 1; say zero_based=True"):
+    with pytest.raises(DatasetError, match="z:1: an index is 0, but indices start at 1; pass zero_based=True"):
         SVMLight(str(tmp_path / "z"))[0]
 
 
@@ -116,7 +116,7 @@ class Rows:
     [
         ("one 1:1", "could not convert string to float: b'one'"),
         ("1,2 1:1", "could not convert string to float: b'1,2'"),
-        ("1 1:2:3", "b'1:2:3'; expected LABEL, maybe qid:NUMBER, and then INDEX:VALUE"),
+        ("1 1:2:3", "b'1:2:3'; expected LABEL, optionally qid:NUMBER, and then INDEX:VALUE"),
         ("1 1:23:4", "b'1:23:4'; expected LABEL"),
         ("1 1: 2", "b'1:'; expected LABEL"),
         ("1 2", "b'2'; expected LABEL"),
@@ -127,12 +127,12 @@ class Rows:
         ("1 qid:x 1:1", "invalid literal for int"),
         ("1 qid:99999999999999999999 1:1", "a number has more than 64 bits"),
         ("1 1:1 qid:3", "b'qid:3'; expected LABEL"),
-        ("1 2:1 1:1", "the indices do not increase, or one stands twice; sort them"),
-        ("1 2:1 2:1", "the indices do not increase, or one stands twice"),
-        ("1 21:1", "an index is 21, but num_features=20; raise it"),
+        ("1 2:1 1:1", "the indices do not increase, or an index occurs twice; sort the indices"),
+        ("1 2:1 2:1", "the indices do not increase, or an index occurs twice"),
+        ("1 21:1", "an index is 21, but num_features=20; raise num_features"),
         ("1 99999999999999999999:1", "a number has more than 64 bits"),
-        ("1 1:1e300", "a value does not fit into float32; say dtype='float64'"),
-        ("1e300", "a value does not fit into float32; say dtype='float64'"),
+        ("1 1:1e300", "a value does not fit into float32; pass dtype='float64'"),
+        ("1e300", "a value does not fit into float32; pass dtype='float64'"),
     ],
 )
 def test_a_line_of_something_else_is_named_with_its_number(tmp_path, line, message):
@@ -153,7 +153,7 @@ def test_files_that_are_empty_compressed_or_change_are_named(path, tmp_path):
     (tmp_path / "e").write_bytes(b"")
     assert len(SVMLight(str(tmp_path / "e"))) == 0
     (tmp_path / "z").write_bytes(b"\x1f\x8b....")
-    with pytest.raises(DatasetError, match="z: compressed by gzip: there is no random access to its lines; unpack it"):
+    with pytest.raises(DatasetError, match="z: the file is compressed with gzip, so there is no random access to its lines; unpack it"):
         len(SVMLight(str(tmp_path / "z")))
     dataset = SVMLight(path)
     before = dataset.fingerprint()

@@ -93,7 +93,9 @@ def test_fields_are_chosen_and_only_those_are_read(tmp_path):
     assert [dataset[0], dataset[1]] == [{"image": b"j", "label": 4}, {"image": b"p", "label": 5}]
     with pytest.raises(ShardError, match=r"a\.tar: sample '1': \.json: "):
         Tar(path)[0]
-    with pytest.raises(ShardError, match=r"a\.tar: sample '2': nothing for the field 'image': expected gif or jpg, found png, cls"):
+    with pytest.raises(
+        ShardError, match=r"a\.tar: sample '2': there is no value for the field 'image': expected gif or jpg, found png, cls"
+    ):
         Tar(path, fields={"image": "gif;jpg"})[1]
 
 
@@ -130,7 +132,7 @@ def test_an_index_is_small(tmp_path):
 def test_a_shard_that_is_cut_short_is_an_error_wherever_it_is_cut(shards, tmp_path, keep):
     path = tmp_path / "s-0.tar"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ShardError, match=r"s-0\.tar: no tar archive, damaged or cut short; "):
+    with pytest.raises(ShardError, match=r"s-0\.tar: not a tar archive, or damaged or truncated; "):
         len(Tar(shards))
 
 
@@ -139,7 +141,7 @@ def test_a_damaged_header_is_an_error_and_not_the_end(shards, tmp_path):
     data = bytearray(path.read_bytes())
     data[1024:1100] = b"\xee" * 76
     path.write_bytes(data)
-    with pytest.raises(ShardError, match=r"s-0\.tar: no tar archive, damaged or cut short; "):
+    with pytest.raises(ShardError, match=r"s-0\.tar: not a tar archive, or damaged or truncated; "):
         len(Tar(shards))
 
 
@@ -149,7 +151,7 @@ def test_a_size_that_lies_is_an_error(shards, tmp_path):
     header[124:136] = b"%011o\0" % (1 << 30)
     header[148:156] = b"%06o\0 " % (sum(header[:512]) - sum(header[148:156]) + 256)
     path.write_bytes(header)
-    with pytest.raises(ShardError, match=r"s-0\.tar: .*'000.cls' of 1073741824 bytes does not fit into it"):
+    with pytest.raises(ShardError, match=r"s-0\.tar: .*'000.cls' of 1073741824 bytes extends beyond the end of the shard"):
         len(Tar(shards))
 
 
@@ -158,7 +160,7 @@ def test_a_compressed_shard_is_refused_with_the_way_out(tmp_path, kind):
     path = str(tmp_path / "a.tar")
     with tarfile.open(path, f"w:{kind}"):
         pass
-    with pytest.raises(ShardError, match=r"a\.tar: compressed by .*; unpack it, or read it with WebDatasetSource"):
+    with pytest.raises(ShardError, match=r"a\.tar: the shard is compressed with .*; unpack it, or read it with WebDatasetSource"):
         len(Tar(path))
 
 
@@ -179,7 +181,7 @@ def test_a_missing_shard_and_a_pattern_are_said(tmp_path):
         len(Tar(str(tmp_path / "none.tar")))
     with pytest.raises(FileNotFoundError) as caught:
         len(Tar(str(tmp_path / "*.tar")))
-    assert "name the shards with braces" in caught.value.__notes__[0]
+    assert "use braces" in caught.value.__notes__[0]
 
 
 def test_a_shard_that_changes_while_it_is_read_is_named(shards, tmp_path):

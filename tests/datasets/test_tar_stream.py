@@ -33,7 +33,7 @@ def by_tarfile(data: bytes) -> Found:
     except (tarfile.TarError, EOFError, ValueError) as error:
         return files, str(error)
     if not archive.has_end:
-        return files, "it has no end marker"
+        return files, "the end mark is missing"
     if data[archive.offset :].strip(b"\0"):  # tarfile does not look at it
         return files, "bytes after the end"
     return files, "" if files else "no files"
@@ -47,10 +47,10 @@ def by_highway(path: Path) -> Found:
             files.append((member.path, member.data))
         return files, ""
     except ShardError as error:
-        prefix = f"{path}: no tar archive, damaged or cut short; whole files in it: {len(files)}; "
+        prefix = f"{path}: not a tar archive, or damaged or truncated; number of complete files: {len(files)}; "
         assert str(error).startswith(prefix)
         message = str(error).removeprefix(prefix)
-        ends = {"zeros at byte": "bytes after the end", "there are no files": "no files"}
+        ends = {"an end mark (zeros) at byte": "bytes after the end", "the shard has no files": "no files"}
         return files, next((short for start, short in ends.items() if message.startswith(start)), message)
 
 
@@ -153,7 +153,7 @@ def test_a_size_that_lies_takes_no_memory(tmp_path: Path, reads: list[Any]) -> N
     info.size = 7 << 30
     path = tmp_path / "a.tar"
     path.write_bytes(info.tobuf(tarfile.USTAR_FORMAT) + bytes(100))
-    with pytest.raises(ShardError, match="whole files in it: 0; unexpected end of data"):
+    with pytest.raises(ShardError, match="truncated; number of complete files: 0; unexpected end of data"):
         list(read_members(str(path)))
     assert max(read.size for read in reads) <= 1 << 26
 

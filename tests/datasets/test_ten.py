@@ -86,5 +86,5 @@ def test_a_damaged_file_is_named(folder):
         file.truncate(100)
     with pytest.raises(FrameError, match=r"000-00000002.ten: "):
         dataset[2]
-    with pytest.raises(FileNotFoundError, match=r"none': no .ten files there"):
+    with pytest.raises(FileNotFoundError, match=r"none': there are no .ten files"):
         len(TenFiles(folder + "/none"))

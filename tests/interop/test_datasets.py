@@ -87,7 +87,7 @@ def test_a_table_that_ends_early_is_an_error(tmp_path, kind, damage):
         assert len(huggingface.load_from_disk(folder)) == 1000  # the package does not see it
         datasets += [HuggingFace(huggingface.load_from_disk(folder)), HuggingFace(folder), Pipeline([HuggingFaceSource(folder)])]
     for dataset in datasets:
-        with pytest.raises(DatasetError, match=rf"{path}: Hugging Face: the table is damaged or cut short; "):
+        with pytest.raises(DatasetError, match=rf"{path}: Hugging Face: the table is damaged or truncated; "):
             next(iter(dataset)) if isinstance(dataset, Pipeline) else len(dataset)
 
 

@@ -474,7 +474,7 @@ def test_samples_that_differ_are_errors_that_name_the_field():
     shapes = [{"image": np.zeros((n, 3), np.uint8)} for n in (1, 2)]
     with pytest.raises(ValueError, match=r"field 'image' has the shapes \[\(1, 3\), \(2, 3\)\] in one batch; resize .* stack=False"):
         run([shapes, Cache(batch_size=2)])
-    with pytest.raises(ValueError, match=r"sample 1 has dict 'a': float32 with 0 axes, but sample 0 dict 'a': int64 with 0 axes"):
+    with pytest.raises(ValueError, match=r"sample 1 has dict 'a': float32 with 0 axes, but sample 0 has dict 'a': int64 with 0 axes"):
         run([[{"a": np.int64(1)}, {"a": np.float32(1)}], Cache(batch_size=2)])
     with pytest.raises(TypeError, match=r"field 'a' is a object|field 'a' is a NoneType; expected an array, a number, a str or bytes"):
         run([[{"a": None}], Cache(batch_size=2)])

@@ -95,7 +95,9 @@ def test_the_key_is_another_one_for_each_rank_and_number_of_ranks(monkeypatch):
 
 def test_ranks_write_no_cache_into_a_folder_of_something_else(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(ConfigError, match=r"the folder holds 'thesis.tex', which no cache has written; give the cache a folder of its own"):
+    with pytest.raises(
+        ConfigError, match=r"the folder contains 'thesis.tex', which do not belong to a cache; use an empty or new folder for the cache"
+    ):
         epochs(tmp_path, 1)
     assert os.listdir(tmp_path) == ["thesis.tex"]
 

@@ -107,7 +107,9 @@ def test_a_folder_that_holds_other_files_is_refused_and_left_as_it_is(tmp_path, 
     for name in names:
         (folder / name).write_text(json.dumps({"format": 1, "of": "mine"}))
     before = contents(folder)
-    with pytest.raises(ConfigError, match=r"path='.*shards': the folder holds '.*', which no cache has written; .* a folder of its own"):
+    with pytest.raises(
+        ConfigError, match=r"path='.*shards': the folder contains '.*', which do not belong to a cache; use an empty or new folder for"
+    ):
         run(folder)
     assert contents(folder) == before
 
@@ -118,7 +120,7 @@ def test_a_finished_cache_leaves_files_of_others_alone(tmp_path):
     (folder / "data-0000.tar").write_text("mine")
     assert run(folder) == [ALL] * 3  # reading does not mind
     before = contents(folder)
-    with pytest.raises(ConfigError, match=r"holds 'data-0000.tar', which no cache has written"):
+    with pytest.raises(ConfigError, match=r"contains 'data-0000.tar', which do not belong to a cache; use an empty or new folder for"):
         run(folder, key="another")
     assert contents(folder) == before
 
@@ -291,7 +293,7 @@ def test_a_damaged_sample_is_said_and_made_again_and_nothing_else(whole, tmp_pat
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 2
     assert (
-        "damaged, samples" in said[0]
+        "damaged: samples" in said[0]
         and "(k1" in said[0]
         and "all samples are checked, and those that are damaged are made again" in said[0]
     )
@@ -340,7 +342,7 @@ def test_what_cannot_be_made_again_is_an_error_and_the_next_run_makes_all_anew(t
     run(path, key="mine")
     (data,) = path.glob("*.data")
     data.write_bytes(flip(data.read_bytes(), 5000, 0))
-    says = r"highway-cache-.*.data: damaged, samples 1 \(k1\) cannot be read as they were written"
+    says = r"highway-cache-.*.data: damaged: samples 1 \(k1\) do not match their checksums"
     again = Pipeline([Numbers(epochs=1), Decode(39), Cache(str(path), batch_size=6, epochs=3, key="mine")])
     with again, pytest.raises(DamagedError, match=says) as caught:
         list(again)
@@ -358,7 +360,7 @@ def test_a_cache_without_a_source_says_which_sample_is_damaged(tmp_path):
     assert len(epoch(tmp_path / "c")) == 1
     (data,) = (tmp_path / "c").glob("*.data")
     data.write_bytes(flip(data.read_bytes(), 5000, 0))
-    with pytest.raises(DamagedError, match=r"damaged, samples 1 \(k1\) cannot be read as they were written"):
+    with pytest.raises(DamagedError, match=r"damaged: samples 1 \(k1\) do not match their checksums"):
         epoch(tmp_path / "c")
 
 

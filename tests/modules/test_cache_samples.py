@@ -136,20 +136,20 @@ def test_all_keys_of_a_sample_stay_with_it(path):
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ({"a": 1, "b": {"image": IMAGE}}, r"field 'b' is a dict that holds a ndarray: .*; give what it holds fields of its own"),
-        ({"a": 1, "b": {1: 2}}, "field 'b' is a dict that holds the name 1"),
+        ({"a": 1, "b": {"image": IMAGE}}, r"field 'b' is a dict that contains a ndarray: .*; put its content into separate fields"),
+        ({"a": 1, "b": {1: 2}}, "field 'b' is a dict that contains the name 1"),
         ((1, object()), "field 1 is a object"),
         ((1, (2, 3)), r"field 1 is a tuple, .*np\.asarray"),
-        ((1, [IMAGE]), "field 1 is a list that holds a ndarray: .*; make it an array, or give"),
+        ((1, [IMAGE]), "field 1 is a list that contains a ndarray: .*; make it an array, or put"),
         ((1, np.array(["x"])), "field 1 is an array of <U1"),
         ((1, np.ma.masked_array([1])), "field 1 is a MaskedArray"),
         ((1, np.str_("x")), "field 1 is a str_"),
         ((1, bytearray(b"x")), "field 1 is a bytearray"),
-        ((1, 2**63), "field 1 holds 9223372036854775808, which int64 has no room for"),
+        ((1, 2**63), "field 1 contains 9223372036854775808, which does not fit into int64;"),
         ({(1, 2): 3}, r"a field is named \(1, 2\); expected a str or a whole number"),
         ({}, "the sample is an empty dict"),
         ((), "the sample is an empty tuple"),
-        (Passport(), "the sample is a Passport, which would come back as a tuple"),
+        (Passport(), "the sample is a Passport, but would be read back as a tuple"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_the_field_and_a_way_out(sample, message):
@@ -158,7 +158,9 @@ def test_what_cannot_be_kept_is_refused_with_the_field_and_a_way_out(sample, mes
 
 
 def test_samples_that_differ_in_their_types_are_refused():
-    with pytest.raises(ValueError, match=r"sample 1 has dict 'a': float, but sample 0 dict 'a': int; make them alike"):
+    with pytest.raises(
+        ValueError, match=r"sample 1 has dict 'a': float, but sample 0 has dict 'a': int; give all samples the same fields and types"
+    ):
         items([[{"a": 1}, {"a": 1.0}], Cache()])
 
 
@@ -177,7 +179,7 @@ def test_damaged_samples_are_made_again(tmp_path, whole):
     source = Source() if whole else first[:1]
     stages = [source, Cache(str(folder), batched=False, epochs=1, shuffle=False, key="k")]
     if not whole:
-        with pytest.raises(DamagedError, match=r"damaged, samples \d+ \(k\d+\) cannot be read as they were written"):
+        with pytest.raises(DamagedError, match=r"damaged: samples \d+ \(k\d+\) do not match their checksums"):
             items(stages)
         return
     for item, sample in zip(items(stages), first, strict=True):

@@ -143,7 +143,7 @@ def test_a_source_reads_what_a_sink_has_written(tmp_path, source, sink):
 
 
 def test_samples_that_are_not_alike_are_no_rows(tmp_path):
-    with pytest.raises(ItemError, match=re.escape("field 'x' is int64 (2,), but in the first sample int64 (3,)")):
+    with pytest.raises(ItemError, match=re.escape("field 'x' is int64 (2,), but int64 (3,) in the first sample")):
         Pipeline([[{"x": np.zeros(3, int)}, {"x": np.zeros(2, int)}], NpzSink(str(tmp_path / "a.npz"))]).run()
 
 

@@ -283,7 +283,7 @@ def test_a_dataset_that_shrinks_or_grows_between_epochs_is_an_error():
 
 @pytest.mark.parametrize("length", [2.5, None, -1])
 def test_a_length_that_is_no_number_is_an_error_that_names_the_dataset(length):
-    assert "highway: raised when Samples was asked for its length" in failure(Reader(Samples(length), 4), (TypeError, ValueError))
+    assert "highway: the error was raised by the length of Samples" in failure(Reader(Samples(length), 4), (TypeError, ValueError))
 
 
 def test_an_empty_dataset_is_an_error():
@@ -351,16 +351,16 @@ def test_no_sample_is_none(batch_size):
 def test_keys_that_are_too_few_are_an_error():
     dataset = Samples(20)
     dataset.keys = ["a", "b"]
-    assert "Samples has 2 keys, but 20 samples; expected one for each" in failure(Reader(dataset, 4), DatasetError)
+    assert "Samples has 2 keys, but 20 samples; expected one key for each" in failure(Reader(dataset, 4), DatasetError)
 
 
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
         ([range(10)], "blocks() returns ranges up to 10, but there are 20 samples"),
-        ([range(10), range(9, 20)], "blocks() returns range(9, 20) where one is expected that begins at 10: range(10, ...)"),
-        ([(0, 20)], "blocks() returns (0, 20) where one is expected that begins at 0: range(0, ...)"),
-        ([range(0, 20, 2)], "blocks() returns range(0, 20, 2) where"),
+        ([range(10), range(9, 20)], "blocks() returns range(9, 20); expected a block that begins at 10: range(10, ...)"),
+        ([(0, 20)], "blocks() returns (0, 20); expected a block that begins at 0: range(0, ...)"),
+        ([range(0, 20, 2)], "blocks() returns range(0, 20, 2);"),
         ([], "blocks() returns ranges up to 0, but there are 20 samples"),
     ],
 )
@@ -372,7 +372,7 @@ def test_blocks_that_are_not_the_numbers_of_the_dataset_are_an_error(blocks, mes
 
 def test_blocks_of_what_has_none_are_an_error():
     error = failure(Reader(Samples(), 4, shuffle="blocks"), ConfigError)
-    assert error.startswith("shuffle='blocks': Samples has no blocks(); say shuffle=True, which mixes all samples")
+    assert error.startswith("shuffle='blocks': Samples has no blocks(); use shuffle=True, which shuffles all samples")
 
 
 def test_an_error_of_reading_several_at_once_is_about_the_one_sample():

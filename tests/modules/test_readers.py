@@ -294,25 +294,29 @@ def test_a_wrong_parameter_is_named_when_the_reader_is_made(arguments, message):
 @pytest.mark.parametrize("reader", [ImageFileReader, ImageReader])
 def test_a_missing_folder_is_an_error_on_the_first_item(tmp_path, reader):
     pipeline = Pipeline([reader(str(tmp_path / "nowhere"), 4, (8, 8))])
-    with pytest.raises(FileNotFoundError, match=r"nowhere': no such folder, seen from .*; correct the path"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere': there is no such folder \(the current directory is .*\); correct the path"):
         pipeline.dequeue()
 
 
 def test_a_file_in_place_of_a_folder_is_an_error(folder):
-    with pytest.raises(ConfigError, match=r"00.png: found a file that begins with b'\\x89PNG.*, which is none of the formats"):
+    with pytest.raises(ConfigError, match=r"00.png: the format of a file that begins with b'\\x89PNG.* cannot be determined"):
         batches(ImageReader(str(folder / "a" / "00.png"), 4, (8, 8)))
 
 
 def test_folders_without_what_is_expected_are_errors_with_a_way_out(folder, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"empty': expected one folder per label in it, but it has neither folders nor images"):
+    with pytest.raises(FileNotFoundError, match=r"empty': expected one folder per label, but it contains neither folders nor images"):
         batches(ImageFileReader(str(tmp_path / "empty"), 4, (8, 8)))
-    with pytest.raises(FileNotFoundError, match=r"a': expected one folder per label in it, but it has images, which ImageReader reads"):
+    with pytest.raises(FileNotFoundError, match=r"a': expected one folder per label, but it contains images; use ImageReader"):
         batches(ImageFileReader(str(folder / "a"), 4, (8, 8)))
-    with pytest.raises(FileNotFoundError, match=r"data': no images in it .*; if it has one folder per label, use ImageFileReader"):
+    with pytest.raises(
+        FileNotFoundError, match=r"data': the folder contains no images .*; if it has one folder per label, use ImageFileReader"
+    ):
         batches(ImageReader(str(folder), 4, (8, 8)))
     (folder / "c").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"data/c': no images in it \(.bmp, .*\); remove the folder, or put images into it"):
+    with pytest.raises(
+        FileNotFoundError, match=r"data/c': the folder contains no images \(.bmp, .*\); remove the folder, or put images into it"
+    ):
         batches(ImageFileReader(str(folder), 4, (8, 8)))
 
 

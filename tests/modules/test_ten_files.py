@@ -82,7 +82,7 @@ def test_epochs_are_numbered_and_shuffled_by_the_seed(tmp_path):
 
 def test_a_source_without_files_says_where_it_looked(tmp_path):
     source = TenSource(str(tmp_path / "none"))
-    with pytest.raises(FileNotFoundError, match=r"none': no .ten files there"):
+    with pytest.raises(FileNotFoundError, match=r"none': there are no .ten files"):
         stamped(source)
 
 

@@ -48,7 +48,7 @@ def test_labels_are_numbered_by_the_classes_that_are_named():
     assert found == [[3, 2, 7], [0], [1, 4], [7, 6, 6]]
     with (
         Pipeline([VOCReader("highway:objects", "val", epochs=1, classes=classes)]) as pipeline,
-        pytest.raises(DatasetError, match=r"name it in classes="),
+        pytest.raises(DatasetError, match=r"add it to classes="),
     ):
         list(pipeline)
 

@@ -86,7 +86,7 @@ def test_groups_are_warned_about(tmp_path, caplog):
 def test_a_file_that_was_cut_short_is_an_error_and_not_empty(files, tmp_path, keep):
     path = tmp_path / "a-0"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DatasetError, match="a-0: no ArrayRecord file, or cut short"):
+    with pytest.raises(DatasetError, match="a-0: not an ArrayRecord file, or truncated: the end of the file,"):
         len(ArrayRecord(files))
 
 

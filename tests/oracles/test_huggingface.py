@@ -112,7 +112,7 @@ def test_what_save_to_disk_has_written_is_read_with_and_without_the_package(tabl
     assert len(HuggingFace(str(tmp_path / "splits"), "test")) == len(Arrow(str(tmp_path / "splits" / "test"))) == 1
     with pytest.raises(ConfigError, match="split=None; expected one of 'train', 'test'"):
         len(HuggingFace(str(tmp_path / "splits")))
-    with pytest.raises(ConfigError, match=r"it has splits; name the folder of one: '.*train' or '.*test'"):
+    with pytest.raises(ConfigError, match=r"the folder has splits; pass the folder of one split: '.*train' or '.*test'"):
         len(Arrow(str(tmp_path / "splits")))
 
 
@@ -145,7 +145,7 @@ def test_images_stay_encoded_and_are_decoded_as_those_of_the_folder(photos, tmp_
         for left, right in zip(expected, found, strict=True):
             np.testing.assert_array_equal(left[0], right[0])
             np.testing.assert_array_equal(left[1], right[1])
-    with pytest.raises(DatasetError, match="row 0, column 'image': it holds no image, but the path"):
+    with pytest.raises(DatasetError, match="row 0, column 'image': the value is not an image, but the path"):
         paths.cast_column("image", huggingface.Image()).to_parquet(str(tmp_path / "paths.parquet"))
         table = huggingface.Dataset.from_parquet(str(tmp_path / "paths.parquet"), cache_dir=str(tmp_path / "cache"))
         table = table.map(
@@ -176,7 +176,7 @@ def test_readers_take_a_table_in_the_order_of_any_other_dataset(table):
         assert found == other
     assert len(list(Pipeline([Reader(HuggingFace(table, fields={"x": "x"}), 16, shuffle="blocks", epochs=1)]))) == 19
     with pytest.raises(
-        ConfigError, match=r"shuffle='blocks': .* has an order of its own, .*; say shuffle=True, or dataset.flatten_indices"
+        ConfigError, match=r"shuffle='blocks': the rows of .* were reordered .*; use shuffle=True, or dataset.flatten_indices"
     ):
         list(Pipeline([Reader(HuggingFace(table.shuffle(seed=1)), 16, shuffle="blocks", epochs=1)]))
 
@@ -189,9 +189,9 @@ def test_what_is_no_table_or_has_a_transform_is_named_with_the_way_out(table):
     ]:
         with pytest.raises(ConfigError, match=message):
             len(HuggingFace(other))
-    with pytest.raises(ConfigError, match="HuggingFaceSource reads streams"):
+    with pytest.raises(ConfigError, match="HuggingFaceSource for streams"):
         HuggingFace(table.to_iterable_dataset())
-    with pytest.raises(DatasetError, match=r"nothing for the field 'image': expected img, found text, x"):
+    with pytest.raises(DatasetError, match=r"there is no value for the field 'image': expected img, found text, x"):
         len(HuggingFace(table, fields={"image": "img"}))
     nulls = huggingface.Dataset.from_dict({"x": [1, None]})
     with pytest.raises(DatasetError, match="row 1, column 'x': it is null"):
@@ -286,7 +286,7 @@ def test_a_folder_that_was_saved_is_streamed_and_a_table_is_refused(table, tmp_p
     table.save_to_disk(tmp_path / "table")
     with Pipeline([HuggingFaceSource(str(tmp_path / "table"), fields={"t": "text"}, epochs=1)]) as pipeline:
         assert [sample["t"] for sample in pipeline] == table["text"][:]
-    with pytest.raises(ConfigError, match=r"a Dataset; expected an IterableDataset .*; Reader\(HuggingFace\(...\)\) reads tables"):
+    with pytest.raises(ConfigError, match=r"a Dataset; expected an IterableDataset .*; use Reader\(HuggingFace\(...\)\) for tables"):
         list(Pipeline([HuggingFaceSource(table)]))
     with pytest.raises(ConfigError, match="a list; expected an IterableDataset"):
         list(Pipeline([HuggingFaceSource([1])]))

@@ -54,6 +54,5 @@ def expect_caches_only(path: str) -> None:
     others = others or found
     shown = ", ".join(map(repr, others[:3])) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     raise ConfigError(
-        f"Cache: path={path!r}: the folder holds {shown}, which no cache has written; "
-        "give the cache a folder of its own, empty or not there yet"
+        f"Cache: path={path!r}: the folder contains {shown}, which do not belong to a cache; use an empty or new folder for the cache"
     )

@@ -43,10 +43,11 @@ def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
     for form in FORMS.values():
         if isinstance(sample, form) and kind is not form:
             raise ItemError(
-                f"Cache: the sample is a {kind.__name__}, which would come back as a {form.__name__}; make it a {form.__name__} before"
+                f"Cache: the sample is a {kind.__name__}, but would be read back as a {form.__name__}; convert it to a {form.__name__} "
+                f"before the cache"
             )
     if not names(sample):
-        raise ItemError(f"Cache: the sample is an empty {kind.__name__}; leave it out before the cache (a map may return DROP)")
+        raise ItemError(f"Cache: the sample is an empty {kind.__name__}; drop it before the cache (a map can return DROP)")
     return [_as_it_came(name, value) for name, value in zip(names(sample), fields(sample), strict=True)]
 
 
@@ -73,8 +74,8 @@ def _as_it_came(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
         return _as_bytes("json", _json(name, value))
     if kind not in (np.ndarray, np.memmap) and (not isinstance(value, np.generic) or isinstance(value, (str, bytes))):
         raise ItemError(
-            f"Cache: field {name!r} is a {kind.__name__}, which would not come back as one: {_KEPT}; make it one of these before, such as "
-            f"np.asarray(value), or leave the field out{how_to_flatten(name, kind)}"
+            f"Cache: field {name!r} is a {kind.__name__}, which could not be read back with this type: {_KEPT}; convert it before the "
+            f"cache, such as with np.asarray(value), or remove the field{how_to_flatten(name, kind)}"
         )
     values: np.ndarray = _contiguous(value)
     if values.dtype.kind not in "biufc":
@@ -87,7 +88,7 @@ def _as_number(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
     try:
         values: np.ndarray = np.asarray(value, dtype)
     except OverflowError:
-        raise ItemError(f"Cache: field {name!r} holds {value}, which int64 has no room for; make it a str") from None
+        raise ItemError(f"Cache: field {name!r} contains {value}, which does not fit into int64; make it a str") from None
     return FieldSpec(kind, values.dtype.str, 0), values
 
 
@@ -97,9 +98,9 @@ def _as_bytes(kind: Kind, data: bytes) -> tuple[FieldSpec, np.ndarray]:
 
 def _json(name: Field, value: Any) -> bytes:
     for other in _not_plain(value):
-        way_out = f"{'' if isinstance(value, dict) else 'make it an array, or '}give what it holds fields of its own"
+        way_out = f"{'' if isinstance(value, dict) else 'make it an array, or '}put its content into separate fields"
         way_out += how_to_flatten(name, type(value))
-        raise ItemError(f"Cache: field {name!r} is a {type(value).__name__} that holds {other}: {_KEPT}; {way_out}")
+        raise ItemError(f"Cache: field {name!r} is a {type(value).__name__} that contains {other}: {_KEPT}; {way_out}")
     return json.dumps(value).encode()
 
 

@@ -139,7 +139,7 @@ class DiskFile(_Indexed):
         if damaged:
             keys = ", ".join(self.keys(damaged[:3]))
             which = f"{', '.join(map(str, damaged[:3]))}{', ...' if len(damaged) > 3 else ''}{f' ({keys})' if keys else ''}"
-            raise DamagedError(f"{self.path}: damaged, samples {which} cannot be read as they were written", damaged)
+            raise DamagedError(f"{self.path}: damaged: samples {which} do not match their checksums", damaged)
         return [self._column(field, rows, *place) for field, place in enumerate(places)]
 
     def damaged(self) -> list[int]:

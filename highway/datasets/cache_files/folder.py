@@ -62,7 +62,7 @@ class CacheFolder:
         except DatasetError as error:
             if not quiet:
                 level = logging.INFO if isinstance(error, _OtherCache) else logging.WARNING
-                log.log(level, "cache %s: %s; it will be made anew", self.path, error)
+                log.log(level, "cache %s: %s; it will be created again", self.path, error)
         return None
 
     def finished(self) -> DiskFile | None:
@@ -81,7 +81,7 @@ class CacheFolder:
             raise DatasetError(f"it is damaged ({os.path.basename(error.filename)} is missing)") from error
         except (ValueError, KeyError, TypeError) as error:
             raise DatasetError(f"it is damaged ({error})") from error
-        raise _OtherCache("made from something else, or by another version of highway")
+        raise _OtherCache("it was created from different data or stages, or by another version of highway")
 
     def discard(self) -> None:
         """Remove the manifest, so that the next run writes the cache again."""
@@ -93,7 +93,7 @@ class CacheFolder:
             found = json.loads(file.read())
         manifest: dict[str, Any] = found["manifest"]
         if _sum(_canonical(manifest)) != found["xxh3_64"]:
-            raise ValueError(f"{MANIFEST} does not fit its checksum")
+            raise ValueError(f"{MANIFEST} does not match its checksum")
         return manifest
 
     def _load(self, manifest: dict[str, Any]) -> DiskFile:
@@ -101,7 +101,7 @@ class CacheFolder:
         with open(self._file(f"{name}.index"), "rb") as file:
             packed = file.read()
         if _sum(packed) != manifest["index_sum"]:
-            raise ValueError(f"{name}.index does not fit its checksum")
+            raise ValueError(f"{name}.index does not match its checksum")
         size = os.stat(self._file(f"{name}.data")).st_size
         if size != manifest["size"]:
             raise ValueError(f"{name}.data has {size} bytes, not {manifest['size']}")

@@ -100,7 +100,10 @@ class CacheWriter:
         if self._layout is None:
             self._layout, self._shapes = layout, [array("q") for _ in specs]
         elif layout != self._layout:
-            raise ValueError(f"Cache: sample {len(self)} has {_describe(layout)}, but sample 0 {_describe(self._layout)}; make them alike")
+            raise ValueError(
+                f"Cache: sample {len(self)} has {_describe(layout)}, but sample 0 has {_describe(self._layout)}; give all "
+                f"samples the same fields and types"
+            )
 
     def finish(self, batch_size: int, places: Mapping[str, np.ndarray]) -> CacheFile:
         """Return the finished samples, after they are on the disk.

@@ -70,7 +70,10 @@ class _OfCIFAR(LoadedImages):
         """Return the images and labels of the binary version. A record has one byte per label, and then the red, green and blue planes."""
         size = len(self.labels) + _PIXELS
         if not data or len(data) % size:
-            raise DatasetError(f"{shown(path)}: it has {len(data)} bytes; expected records of {size}: it is cut short, or another file")
+            raise DatasetError(
+                f"{shown(path)}: the file has {len(data)} bytes; expected records of {size} bytes: the file is "
+                f"truncated, or it is a different file"
+            )
         records = np.frombuffer(data, np.uint8).reshape(-1, size)
         return records[:, len(self.labels) :], [records[:, number] for number in range(len(self.labels))]
 
@@ -79,7 +82,7 @@ class _OfCIFAR(LoadedImages):
         pixels, labels = batch.get(b"data"), [batch.get(label.pickled) for label in self.labels]
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
             what = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
-            raise DatasetError(f"{shown(path)}: its data are {what}; expected uint8 (N, {_PIXELS})")
+            raise DatasetError(f"{shown(path)}: the data are {what}; expected uint8 (N, {_PIXELS})")
         for label, values in zip(self.labels, labels, strict=True):
             if not isinstance(values, list) or len(values) != len(pixels) or not all(type(value) is int for value in values):
                 raise DatasetError(f"{shown(path)}: expected a list of {len(pixels)} numbers as its {label.pickled.decode()}")
@@ -92,12 +95,12 @@ class _OfCIFAR(LoadedImages):
             try:
                 names = data.decode().split()
             except UnicodeDecodeError as error:
-                raise DatasetError(f"{shown(path)}: no text in UTF-8: {error}") from error
+                raise DatasetError(f"{shown(path)}: the file is not UTF-8 text: {error}") from error
         else:
             listed: Any = load_plain(data, shown(path)).get(label.pickled_names, [])
             names = [name.decode() if isinstance(name, bytes) else str(name) for name in listed]
         if len(names) != label.classes:
-            raise DatasetError(f"{shown(path)}: it has {len(names)} names; expected those of {label.classes} classes")
+            raise DatasetError(f"{shown(path)}: the file has {len(names)} names; expected the names of {label.classes} classes")
         return names
 
     @opened
@@ -110,7 +113,7 @@ def _numbers(values: list[int], path: str) -> np.ndarray:
     try:
         return np.array(values, np.int64)
     except OverflowError:
-        raise DatasetError(f"{shown(path)}: it has labels of more than 64 bits") from None
+        raise DatasetError(f"{shown(path)}: the file has labels of more than 64 bits") from None
 
 
 @checked

@@ -41,7 +41,7 @@ def read_mean_image(path: str) -> np.ndarray:
     try:
         image = _blob(data)
     except ValueError as error:
-        raise DatasetError(f"{shown(path)}: no mean image of Caffe, damaged or cut short: {error}") from error
+        raise DatasetError(f"{shown(path)}: not a mean image of Caffe, or damaged or truncated: {error}") from error
     return np.ascontiguousarray(image[::-1].transpose(1, 2, 0), np.float32)
 
 
@@ -60,7 +60,9 @@ def _blob(data: bytes) -> np.ndarray:
     content = b"".join(values)
     *others, channels, height, width = [1, 1, 1, *shape]
     if channels != 3 or set(others) != {1} or 4 * channels * height * width != len(content) or not content:
-        raise ValueError(f"{len(content)} bytes of float32 of the shape {tuple(shape)}; expected those of (1, 3, height, width)")
+        raise ValueError(
+            f"{len(content)} bytes of float32 for the shape {tuple(shape)}; expected the shape (1, 3, height, width) and its bytes"
+        )
     return np.frombuffer(content, "<f4").reshape(channels, height, width)
 
 
@@ -103,5 +105,7 @@ def read_training_boxes(data_dir: str, keys: Iterable[str]) -> list[np.ndarray]:
             found.append(read_objects(shown(path), data).boxes + _FIRST_PIXEL)
             any_file = True
     if found and not any_file:
-        raise FileNotFoundError(f"{shown(path)!r}: no such file, nor one for another image; data_dir is the folder that holds n01440764")
+        raise FileNotFoundError(
+            f"{shown(path)!r}: there is no such file, and no file for any other image; data_dir must be the folder that contains n01440764"
+        )
     return found

@@ -65,7 +65,7 @@ class LoadedImages(ABC):
         """
         images = [(self if split == self.split else replace(self, split=split))._arrays["image"] for split in splits or [self.split]]
         if not (count := sum(map(len, images))):
-            raise DatasetError(f"{shown(self.data_dir)}: there are no images, and so no mean")
+            raise DatasetError(f"{shown(self.data_dir)}: there are no images, so there is no mean image")
         return np.asarray(sum(part.sum(axis=0, dtype=np.uint64) for part in images) / count, np.float32)
 
     if not TYPE_CHECKING:  # hidden from type checkers, because with __getattr__ they accept misspelt names
@@ -93,8 +93,8 @@ def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
 def missing(data_dir: str, names: Sequence[str], what: str) -> FileNotFoundError:
     """Return an error that names the missing file. The error explains that highway does not download the file."""
     return FileNotFoundError(
-        f"{shown(data_dir)!r}: no {' or '.join(names)} there or in the folders that they are usually in; download {what} and unpack it: "
-        "highway does not"
+        f"{shown(data_dir)!r}: found no {' or '.join(names)} in this folder or its usual subfolders; download and unpack {what} "
+        f"(highway does not download data)"
     )
 
 
@@ -105,5 +105,5 @@ def checked_labels(labels: np.ndarray, classes: int, path: str) -> np.ndarray:
         DatasetError: a label is negative, or not below the number of classes.
     """
     if labels.size and not (labels.min() >= 0 and labels.max() < classes):
-        raise DatasetError(f"{shown(path)}: it has labels from {labels.min()} to {labels.max()}; expected 0 to {classes - 1}")
+        raise DatasetError(f"{shown(path)}: the labels are from {labels.min()} to {labels.max()}; expected labels from 0 to {classes - 1}")
     return labels.astype(np.int32)

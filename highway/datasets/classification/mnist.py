@@ -47,7 +47,9 @@ class _OfIdx(LoadedImages):
         images_path, labels_path = self._files()
         images, labels = _idx(images_path, 3), _idx(labels_path, 1)
         if len(images) != len(labels):
-            raise DatasetError(f"{shown(labels_path)}: {len(labels)} labels, but {len(images)} images; take both of one set")
+            raise DatasetError(
+                f"{shown(labels_path)}: {len(labels)} labels, but {len(images)} images; use the labels and images of the same split"
+            )
         return {"image": images[..., None], "label": checked_labels(labels, len(self.classes), labels_path)}
 
 
@@ -112,14 +114,16 @@ def _idx(path: str, axes: int) -> np.ndarray:
         with gzip.open(io.BytesIO(data)) if zipped else io.BytesIO(data) as file:
             head, expected = file.read(header.size), 0x800 + axes
             if len(head) >= 4 and (magic := int.from_bytes(head[:4])) != expected:
-                raise DatasetError(f"{shown(path)}: it begins with the number {magic}; expected {expected}: it is another file")
+                raise DatasetError(f"{shown(path)}: the file begins with the number {magic}; expected {expected}: it is a different file")
             if len(head) < header.size:
-                raise EOFError(f"{len(head)} bytes are there of the {header.size} that say its size")
+                raise EOFError(f"the header has {len(head)} of {header.size} bytes")
             _, *shape = header.unpack(head)
             size = math.prod(shape)
             content = file.read(size + 1) if size <= len(data) * (_MOST if zipped else 1) else b""
     except (EOFError, OSError, zlib.error) as error:
-        raise DatasetError(f"{shown(path)}: damaged or cut short: {error}") from error
+        raise DatasetError(f"{shown(path)}: the file is damaged or truncated: {error}") from error
     if len(content) != size:
-        raise DatasetError(f"{shown(path)}: expected {size} bytes, for {tuple(shape)}, found {len(content)}: it is damaged or cut short")
+        raise DatasetError(
+            f"{shown(path)}: expected {size} bytes for the shape {tuple(shape)}, found {len(content)}: the file is damaged or truncated"
+        )
     return np.frombuffer(content, np.uint8).reshape(shape)

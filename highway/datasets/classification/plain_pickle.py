@@ -76,7 +76,7 @@ class _Unpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
-            raise ValueError(f"it names {module}.{name}, which could run any code")
+            raise ValueError(f"it refers to {module}.{name}, which could run any code")
         return _NAMES[module, name]
 
     def load_build(self) -> None:
@@ -109,4 +109,4 @@ def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
             for name, value in found.items()
         }
     except Exception as error:  # invalid bytes raise errors of many types
-        raise DatasetError(f"{where}: no pickle of plain arrays and lists, damaged or cut short: {error!r}") from error
+        raise DatasetError(f"{where}: not a pickle of plain arrays and lists, or damaged or truncated: {error!r}") from error

@@ -93,7 +93,8 @@ class COCO:
         for name in found.names:
             if os.path.isabs(name) or ".." in name.split("/"):
                 raise DatasetError(
-                    f"{shown(self.annotations)}: the file_name {name!r} leads out of data_dir; name a folder above, and paths in it"
+                    f"{shown(self.annotations)}: the file_name {name!r} is outside data_dir; pass a parent folder as data_dir, and use "
+                    f"paths in it"
                 )
         counts = np.diff(found.begins)
         images = np.flatnonzero(counts) if self.skip_empty else np.arange(len(counts))
@@ -170,7 +171,7 @@ class COCO:
             except (msgspec.ValidationError, ValueError) as error:
                 if isinstance(error, DatasetError):
                     raise
-                raise DatasetError(f"{shown(self.annotations)}: annotation {number}: its segmentation cannot be drawn: {error}") from error
+                raise DatasetError(f"{shown(self.annotations)}: annotation {number}: the segmentation cannot be drawn: {error}") from error
         return masks
 
     def _compare_sizes(self, image: int, data: bytes) -> None:
@@ -182,9 +183,9 @@ class COCO:
             if (found := list(read_header(data).size)) != size:
                 loaded.has_warned = True
                 log.warning(
-                    f"{shown(self.annotations)}: the image {loaded.annotations.names[image]!r} has height and width {size} there, as have "
-                    f"its masks, but {found} in its file; masks and boxes do not fit such images: use the files that the annotations are "
-                    "of (other images are not reported)"
+                    f"{shown(self.annotations)}: the image {loaded.annotations.names[image]!r} and its masks have height and width "
+                    f"{size} in the annotations, but the image file has {found}; masks and boxes do not fit such images: use the image "
+                    f"files for which the annotations were made (only the first such image is reported)"
                 )
 
     def locate(self, number: int) -> str:

@@ -121,7 +121,7 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
     try:
         parsed: _Boxes = msgspec.json.decode(data, type=_Fulls if masks or keypoints else _Boxes)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DatasetError(f"{file.path}: no annotations of COCO, damaged or cut short: {_placed(data, error)}") from error
+        raise DatasetError(f"{file.path}: not annotations of COCO, or damaged or truncated: {_placed(data, error)}") from error
     try:
         return _Reading(parsed, data).annotations(file, masks, keypoints, crowds, empty_boxes)
     except (DatasetError, OverflowError) as error:
@@ -179,7 +179,7 @@ class _Reading:
             return np.fromiter((places[getattr(one, name)] for one in self.found), np.int64, len(self.found))
         except KeyError as error:
             number = next(number for number, one in enumerate(self.found) if getattr(one, name) not in places)
-            raise DatasetError(f"annotation {number} is of {what} {error}, but there is none with this id") from None
+            raise DatasetError(f"annotation {number} refers to the {what} {error}, which does not exist") from None
 
     def _boxes(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the boxes as corners, and their areas."""
@@ -191,7 +191,7 @@ class _Reading:
             corners = boxes.astype(np.float32)
         if not (finite := np.isfinite(corners).all(axis=1)).all():
             number = int(np.argmin(finite))
-            raise DatasetError(f"annotation {number}: its bbox is {list(self.found[number].bbox)}; expected numbers of pixels")
+            raise DatasetError(f"annotation {number}: the bbox is {list(self.found[number].bbox)}; expected numbers of pixels")
         return corners, areas.astype(np.float32)
 
     def _not_empty(self, boxes: np.ndarray, sizes: np.ndarray, empty_boxes: EmptyBoxes) -> np.ndarray:
@@ -202,11 +202,11 @@ class _Reading:
         if empty_boxes == "keep" or fine.all():
             return np.ones(len(fine), np.bool_)
         number = int(np.argmin(fine))
-        many = f"{np.count_nonzero(~fine)} of {len(fine)} boxes have no area or are outside of their image"
+        many = f"{np.count_nonzero(~fine)} of {len(fine)} boxes have no area or are outside their image"
         first = f"the first is annotation {number}, with the bbox {list(self.found[number].bbox)}"
         if empty_boxes == "raise":
-            raise DatasetError(f"{many}; {first}; empty_boxes='drop' leaves them out")
-        log.warning("%s, and are left out; %s; empty_boxes='keep' would keep them", many, first)
+            raise DatasetError(f"{many}; {first}; empty_boxes='drop' removes them")
+        log.warning("%s, and are removed; %s; empty_boxes='keep' would keep them", many, first)
         return fine
 
     def _keypoints(self, count: int) -> np.ndarray:
@@ -222,7 +222,7 @@ class _Reading:
         for number, one in enumerate(self.found):
             raw = one.segmentation  # type: ignore[attr-defined]
             if not len(raw):
-                raise DatasetError(f"annotation {number} has no segmentation; say masks=False")
+                raise DatasetError(f"annotation {number} has no segmentation; use masks=False")
             where[number] = _address(raw) - base, len(raw)
         return where
 
@@ -234,12 +234,10 @@ def _address(buffer: Any) -> int:
 def _point_names(categories: Sequence[_Category]) -> list[str]:
     with_points = [category for category in categories if category.keypoints]
     if not with_points:
-        raise DatasetError(
-            "none of its categories has keypoints; name a file such as person_keypoints_val2017.json, or say keypoints=False"
-        )
+        raise DatasetError("no category of the file has keypoints; use a file such as person_keypoints_val2017.json, or keypoints=False")
     if len({len(category.keypoints) for category in with_points}) > 1:
         numbers = ", ".join(f"{category.name} {len(category.keypoints)}" for category in with_points)
-        raise DatasetError(f"its categories have different numbers of keypoints ({numbers}); expected the same number")
+        raise DatasetError(f"the categories have different numbers of keypoints ({numbers}); expected the same number")
     return with_points[0].keypoints
 
 

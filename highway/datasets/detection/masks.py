@@ -43,7 +43,7 @@ def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
     """
     if isinstance(segmentation, RunLengths):
         if tuple(segmentation.size) != mask.shape:
-            raise ValueError(f"its run lengths are of height and width {segmentation.size}, but its image is {mask.shape}")
+            raise ValueError(f"its run lengths are for height and width {segmentation.size}, but the image has {mask.shape}")
         counts = segmentation.counts
         _draw_runs(_decompressed(counts) if isinstance(counts, str) else _as_counts(counts), mask)
     elif segmentation:
@@ -57,7 +57,7 @@ def _draw_runs(counts: np.ndarray, mask: np.ndarray) -> None:
     height, width = mask.shape
     if counts.size == 0 or counts.min() < 0 or counts.max() > mask.size or (total := int(counts.sum())) != mask.size:
         found = f"runs of {total} pixels" if counts.size and 0 <= counts.min() <= counts.max() <= mask.size else "other runs"
-        raise ValueError(f"expected runs of together {mask.size} pixels, as its image of {height} x {width} has; found {found}")
+        raise ValueError(f"expected runs of {mask.size} pixels in total, because the image has {height} x {width} pixels; found {found}")
     first = int(counts[0]) // height  # number of the first column with pixels of the object
     behind = int(counts[-1]) // height if len(counts) % 2 else 0
     flat = np.repeat((np.arange(len(counts)) % 2).astype(np.uint8), counts)
@@ -76,11 +76,11 @@ def _decompressed(text: str) -> np.ndarray:
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:
-        raise ValueError(f"{text[:20]!r} are no compressed run lengths")
+        raise ValueError(f"{text[:20]!r} is not a compressed list of run lengths")
     first = np.append(0, last[:-1] + 1)
     sizes = last - first + 1
     if sizes.max() > 8:
-        raise ValueError(f"{text[:20]!r} are no compressed run lengths: one has {sizes.max()} characters; expected 8 at most")
+        raise ValueError(f"{text[:20]!r} is not a compressed list of run lengths: one has {sizes.max()} characters; expected at most 8")
     places = np.arange(len(codes)) - np.repeat(first, sizes)
     counts: np.ndarray = np.add.reduceat((codes & 0x1F) << 5 * places, first)
     counts -= np.where(codes[last] & 0x10, 1 << 5 * sizes, 0)
@@ -92,10 +92,10 @@ def _decompressed(text: str) -> np.ndarray:
 def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
     """Return the run lengths of a polygon. A run begins or ends at each pixel where its boundary crosses the middle of a column."""
     if len(polygon) < 6 or len(polygon) % 2:
-        raise ValueError(f"a polygon of it has {len(polygon)} numbers; expected x and y of three points or more")
+        raise ValueError(f"one of its polygons has {len(polygon)} numbers; expected x and y of at least three points")
     corners = _UPSAMPLED * np.array(polygon).reshape(-1, 2) + 0.5
     if not np.abs(corners - np.roll(corners, -1, axis=0)).max(axis=1).sum() < _LONGEST:
-        raise ValueError("a polygon of it goes far beyond any image")
+        raise ValueError("one of its polygons extends far beyond any image")
     column, row = _boundary(corners.astype(np.int64))
     moved = np.flatnonzero(column[:-1] != column[1:])
     left = np.minimum(column[moved], column[moved + 1])

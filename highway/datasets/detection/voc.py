@@ -68,7 +68,7 @@ class VOC:
     masks: Literal["class", "object"] | None = None
 
     def __post_init__(self) -> None:
-        require(len(set(self.classes)) == len(self.classes), self, "classes", "names that differ from each other")
+        require(len(set(self.classes)) == len(self.classes), self, "classes", "different names")
 
     @property
     def _list(self) -> str:
@@ -79,20 +79,20 @@ class VOC:
             with open_text(self._list) as file:
                 lines = [line.split() for line in file]
         except UnicodeDecodeError as error:
-            raise DatasetError(f"{shown(self._list)}: no text in UTF-8: {error}") from error
+            raise DatasetError(f"{shown(self._list)}: the file is not UTF-8 text: {error}") from error
         except FileNotFoundError as error:
             there = sorted(name.removesuffix(".txt") for name in names_in(parent(self._list)) if name.endswith(".txt"))
-            found = f"the lists there are {', '.join(map(repr, there))}" if there else "data_dir is the folder that holds ImageSets"
-            raise FileNotFoundError(f"{shown(self._list)!r}: no such list of images; {found}") from error
+            found = f"the existing lists are {', '.join(map(repr, there))}" if there else "data_dir must be the folder of ImageSets"
+            raise FileNotFoundError(f"{shown(self._list)!r}: there is no such list of images; {found}") from error
         for number, words in enumerate(lines, start=1):
             if len(words) > 1 or any("/" in word for word in words):
                 found = " ".join(words)
                 raise DatasetError(
-                    f"{shown(self._list)}, line {number}: {found!r}; expected the name of an image: name a list of all images"
+                    f"{shown(self._list)}, line {number}: {found!r}; expected the name of an image: use a list of all images"
                 )
         names = [words[0] for words in lines if words]
         if twice := [name for name, times in Counter(names).items() if times > 1]:
-            raise DatasetError(f"{shown(self._list)}: {twice[0]!r} is in it more than once; remove the other lines")
+            raise DatasetError(f"{shown(self._list)}: {twice[0]!r} occurs more than once; remove the other lines")
         return names
 
     @opened
@@ -133,7 +133,7 @@ class VOC:
         try:
             labels = [self._labels[one] for one in objects.names]
         except KeyError as error:
-            raise DatasetError(f"{path}: {error} is none of the classes; name it in classes=[...]") from None
+            raise DatasetError(f"{path}: {error} is not one of the classes; add it to classes=[...]") from None
         sample: dict[str, Any] = {"image": image, "boxes": objects.boxes, "labels": np.array(labels, np.int32)}
         sample |= {"difficult": objects.difficult, "truncated": objects.truncated}
         for mask in masks:
@@ -156,7 +156,7 @@ def _mask(path: str, data: bytes) -> np.ndarray:
         checked_header(data)
         with opened_image(data) as image:
             if image.mode not in ("P", "L"):
-                raise ValueError(f"its pixels are {image.mode}; expected a palette, whose numbers are the classes or objects")
+                raise ValueError(f"the pixels have the mode {image.mode}; expected a palette, whose indexes are the classes or objects")
             return np.array(image)
     except (ValueError, OSError, SyntaxError) as error:
         raise DatasetError(f"{path}: {error}") from error

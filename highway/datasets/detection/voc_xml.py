@@ -35,7 +35,7 @@ class _Builder(TreeBuilder):
     """Raises an error for an entity declaration, because an entity could expand to any amount of text, or to another file."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise DatasetError(f"a document type ({name!r}) is declared; annotations have none: remove the line <!DOCTYPE ...>")
+        raise DatasetError(f"a document type ({name!r}) is declared, but annotations have no document type: remove the line <!DOCTYPE ...>")
 
 
 def read_objects(path: str, data: bytes) -> Objects:
@@ -53,7 +53,7 @@ def read_objects(path: str, data: bytes) -> Objects:
         parser.feed(data)
         root = parser.close()
         if root.tag != "annotation":
-            raise DatasetError(f"its outermost element is <{root.tag}>; expected <annotation>")
+            raise DatasetError(f"the outermost element is <{root.tag}>; expected <annotation>")
         objects = root.findall("object")  # only direct children: the parts of a person are nested deeper
         boxes = [_box(number, one) for number, one in enumerate(objects)]
         names = [_text(one, "name") for one in objects]
@@ -61,7 +61,7 @@ def read_objects(path: str, data: bytes) -> Objects:
             raise DatasetError(f"object {names.index('')} has no <name>")
         flags = [[_flag(number, one, name) for number, one in enumerate(objects)] for name in ("difficult", "truncated")]
     except ParseError as error:
-        raise DatasetError(f"{path}: no XML, damaged or cut short: {error}") from error
+        raise DatasetError(f"{path}: not XML, or damaged or truncated: {error}") from error
     except DatasetError as error:
         raise DatasetError(f"{path}: {error}") from None
     return Objects(names, np.array(boxes, np.float32).reshape(-1, 4), *(np.array(flag, np.bool_) for flag in flags))
@@ -88,5 +88,5 @@ def _box(number: int, element: Element) -> list[float]:
         box = [math.nan]
     if not all(map(math.isfinite, box)) or box[0] >= box[2] or box[1] >= box[3]:
         shown = ", ".join(f"{side} {text!r}" for side, text in zip(_SIDES, texts, strict=True))
-        raise DatasetError(f"object {number}: its box is {shown}; expected numbers, of which the least are not above the greatest")
+        raise DatasetError(f"object {number}: the box is {shown}; expected numbers with xmin <= xmax and ymin <= ymax")
     return box

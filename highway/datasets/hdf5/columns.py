@@ -48,8 +48,8 @@ class OtherFiles:
         if not allowed:
             kind = "a virtual dataset" if dataset.is_virtual else "a dataset in external storage"
             raise DatasetError(
-                f"{name}: {kind}, whose values are in other files; say other_files=True if you trust this file to name any file of this "
-                "machine, or leave the dataset out by fields={...}"
+                f"{name}: {kind}, whose values are in other files; pass other_files=True if you trust this file, which can refer to any "
+                f"file of this machine, or select other datasets by fields={...}"
             )
         folder = os.path.dirname(os.path.abspath(path))
         for file, offset, size in dataset.external or ():
@@ -60,7 +60,9 @@ class OtherFiles:
 
     def _check_source(self, dataset: Any, path: str, folder: str, source: Any) -> None:
         if "%" in source.file_name:
-            raise DatasetError(f"{self._name}: its sources are files by number, {source.file_name!r}, which are not read; name each")
+            raise DatasetError(
+                f"{self._name}: its sources are numbered files, {source.file_name!r}, which highway does not read; name each source file"
+            )
         place = path if source.file_name == "." else os.path.join(folder, source.file_name)
         if source.file_name != ".":
             self._add(place, 0)
@@ -77,14 +79,14 @@ class OtherFiles:
             fits = len(shape) == len(ends) and all(end < length for end, length in zip(ends, shape, strict=True))
         if not fits:
             raise DatasetError(
-                f"{self._name}: its source {source.dset_name!r} in {place!r} has shape {shape}, which does not match this dataset"
+                f"{self._name}: the shape of its source {source.dset_name!r} in {place!r} is {shape}, which does not match this dataset"
             )
 
     def _add(self, place: str, size: int) -> None:
         try:
             self.states[place] = state = FileState.of(place)
         except FileNotFoundError:
-            raise DatasetError(f"{self._name}: its values are in {place!r}, which does not exist; put the file there") from None
+            raise DatasetError(f"{self._name}: its values are in {place!r}, which does not exist; restore this file") from None
         if state.size < size:
             raise DatasetError(f"{self._name}: its values are in {place!r}, expected at least {size} bytes, found {state.size}")
 
@@ -92,7 +94,7 @@ class OtherFiles:
         """Raise DatasetError if one of the files has changed."""
         for place, state in self.states.items():
             if not os.path.exists(place) or FileState.of(place) != state:
-                raise DatasetError(f"{self._name}: {place!r} has changed since it was first read; start again")
+                raise DatasetError(f"{self._name}: {place!r} has changed since it was first read; start the program again")
 
 
 _LARGEST = 1 << 30  # maximum number of bytes of a row or chunk, because memory is allocated before reading
@@ -141,7 +143,9 @@ class Column:
         self.others = OtherFiles(dataset, file.path, name, other_files)
         self._shape, self._dtype = shape, dtype = dataset.shape, dataset.dtype  # stored, because h5py computes them on each access
         if not shape:
-            raise DatasetError(f"{name}: a single value; expected a dataset with rows: name others by fields={{...}}")
+            raise DatasetError(
+                f"{name}: the dataset is a single value; expected a dataset with rows: select other datasets by fields={{...}}"
+            )
         self.length = int(shape[0])
         self._finish = _finish_of(name, dtype, len(shape))
         self.row_bytes = 0 if dtype.hasobject else math.prod(shape[1:]) * dtype.itemsize
@@ -150,8 +154,8 @@ class Column:
         """Number of rows in a chunk, which are read together; 1 if there are no chunks of rows of one size."""
         if self.row_bytes * self.chunk > _LARGEST:
             raise DatasetError(
-                f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected {_LARGEST} at most: copy it "
-                "into a dataset of smaller chunks, by h5repack or hdf5_writer"
+                f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected at most {_LARGEST} bytes: "
+                f"copy the dataset with smaller chunks, by h5repack or hdf5_writer"
             )
         self._stored, self._heap = _stored_rows(dataset, file, name), heap_rows(dataset, file)
         self._check_heap = HeapCheck(dataset, file, name) if dtype.hasobject else None
@@ -209,7 +213,7 @@ class Column:
             rows: np.ndarray = self._dataset[selection]
         except Exception as error:  # h5py raises errors of many types for files that are damaged
             self._file.check()
-            raise DatasetError(f"{self._name}: its rows cannot be read, it is damaged or needs a filter: {error}") from error
+            raise DatasetError(f"{self._name}: its rows cannot be read; the dataset is damaged or needs a filter: {error}") from error
         self._file.check()
         self.others.check()
         return rows
@@ -232,7 +236,7 @@ def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], An
     inner = h5py.check_vlen_dtype(dtype)
     if dtype.hasobject and (inner is None or axes > 1 or not isinstance(inner, np.dtype) or inner.hasobject):
         what = "references" if h5py.check_ref_dtype(dtype) is not None else "values of a kind that is not read by number"
-        raise DatasetError(f"{name}: it holds {what}; skip it: name the other datasets by fields={{...}}")
+        raise DatasetError(f"{name}: the dataset contains {what}; select other datasets by fields={{...}}")
     if inner == np.uint8 or (dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and axes == 1):
         return _bytes  # encoded images have this type
     return None

@@ -36,7 +36,7 @@ class _Columns:
             except DatasetError as error:
                 raise DatasetError(f"{path}: {error}") from None
             except Exception as error:  # h5py raises errors of many types for files that are damaged
-                raise DatasetError(f"{path}: no HDF5 file, damaged or cut short, or open for writing: {error}") from error
+                raise DatasetError(f"{path}: not an HDF5 file, or damaged, truncated, or open for writing: {error}") from error
             keys = {name: dataset for name, dataset in found.items() if name == KEYS}
             try:
                 wanted = chosen({name: one for name, one in found.items() if fields is not None or (one.shape and name != KEYS)}, fields)
@@ -50,8 +50,8 @@ class _Columns:
         if not wanted or len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items()) or "none"
             raise DatasetError(
-                f"{path}: expected datasets with as many rows as each other, found: {listed}; name those that belong together, by "
-                "fields or group"
+                f"{path}: expected datasets with equal numbers of rows, found: {listed}; select datasets that belong together by fields "
+                f"or group"
             )
         self.length = next(iter(lengths.values()))
 
@@ -75,7 +75,7 @@ def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
     for name in filter(None, group.split("/")):
         top = top[name] if isinstance(top, h5py.Group) and isinstance(top.get(name, getlink=True), h5py.HardLink) else None
     if not isinstance(top, h5py.Group):
-        raise DatasetError(f"there is no group {group!r} in it; it has {', '.join(map(repr, opened)) or 'nothing'}")
+        raise DatasetError(f"the file has no group {group!r}; it has {', '.join(map(repr, opened)) or 'nothing'}")
     return dict(_datasets_below(top, "", []))
 
 
@@ -84,7 +84,7 @@ def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple
     from highway.datasets.hdf5.backend import h5py
 
     if group in groups:
-        raise DatasetError(f"the group {group.name!r} contains itself; name the datasets to read by group=")
+        raise DatasetError(f"the group {group.name!r} contains itself; select the datasets to read by group=")
     for name in sorted(group):
         if isinstance(group.get(name, getlink=True), h5py.HardLink):
             one = group[name]

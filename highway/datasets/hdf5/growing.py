@@ -90,7 +90,7 @@ class _Arrays(_Column):
 
     def __init__(self, file: Any, call: Call[Any], name: str, first: np.ndarray, compression: str | None) -> None:
         if first.dtype.kind not in _KINDS:
-            raise ItemError(f"field {name!r} is {first.dtype}, which HDF5 does not have; convert it to numbers, or to a str")
+            raise ItemError(f"field {name!r} is {first.dtype}, which HDF5 does not support; convert it to numbers, or to a str")
         rows = max(1, min(_ROWS, _CHUNK // max(first.nbytes, 1)))
         super().__init__(file, call, name, first.shape, first.dtype, rows, compression)
 
@@ -106,12 +106,12 @@ class _Texts(_Column):
 
     def row(self, value: Any) -> str:
         if not isinstance(value, str) or "\0" in value:
-            what = "a text with a zero in it" if isinstance(value, str) else f"a {type(value).__name__}"
+            what = "a text with a zero character" if isinstance(value, str) else f"a {type(value).__name__}"
             raise ItemError(f"field {self._name!r} holds {what}; expected a str, as in the first sample")
         try:
             value.encode()  # raise the error here, not after many samples
         except UnicodeEncodeError as error:
-            raise ItemError(f"field {self._name!r} holds a text that UTF-8 has no bytes for: {error}; write it as bytes") from error
+            raise ItemError(f"field {self._name!r} contains a text that UTF-8 cannot encode: {error}; write it as bytes") from error
         return str(value)
 
 

@@ -142,8 +142,8 @@ class HeapCheck:
         plain = plist.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) and not plist.get_external_count()
         if not plain or dataset.file.id.get_create_plist().get_sizes() != (8, 8):
             raise DatasetError(
-                f"{name}: values of varying length that are kept in the header, in other files or with addresses that do not have 8 bytes; "
-                "copy the dataset into a new file by h5py"
+                f"{name}: values of varying length that are stored in the header, in other files, or with addresses that do not have 8 "
+                f"bytes; copy the dataset into a new file with h5py"
             )
         self._block: tuple[int, ...] = dataset.chunks or (_ROWS, *dataset.shape[1:])
         self._blocks, self._collections = set[int](), set[int]()
@@ -189,7 +189,7 @@ class HeapCheck:
                 copy.read(h5py.h5s.ALL, h5py.h5s.ALL, found)
         except Exception as error:  # h5py raises errors of many types for files that are damaged
             self._file.check()
-            raise DatasetError(f"{self._name}: its rows cannot be read, it is damaged or needs a filter: {error}") from error
+            raise DatasetError(f"{self._name}: its rows cannot be read; the dataset is damaged or needs a filter: {error}") from error
         return found.tobytes()
 
     def _check(self, address: int) -> None:

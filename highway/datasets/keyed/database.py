@@ -58,7 +58,7 @@ def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Cal
     try:
         for key in keys:
             if (value := get(key)) is None:
-                raise ValueError("it is listed, but does not exist any more; write the database again")
+                raise ValueError("it is listed, but no longer exists; write the database again")
             found.append(use(value))
     except (ValueError, RecursionError) as error:
         raise BadValue(len(found), error) from error
@@ -97,7 +97,10 @@ class KeyedDataset(ABC):
         if self.decode == "trusted_pickle":
             check_local(type(self).__name__, [self.path])
         if self.fields is not None and self.decode in ("bytes", "ten", "npy"):
-            raise ConfigError(f"{type(self).__name__}: decode={self.decode!r} gives no fields that fields={self.fields!r} could name")
+            raise ConfigError(
+                f"{type(self).__name__}: decode={self.decode!r} yields values without fields, so fields={self.fields!r} "
+                f"has no effect; remove one of them"
+            )
 
     @abstractmethod
     def _open(self) -> Database:
@@ -115,9 +118,7 @@ class KeyedDataset(ABC):
             except BadValue as bad:
                 raise DatasetError(f"{shown(self.path)}: sample {keys[0]!r}: {bad.reason}") from bad.__cause__
             if name == "bytes" and self.fields is not None:
-                raise ConfigError(
-                    f"{shown(self.path)}: the encoding of its values is unknown; fields={self.fields!r} needs decode= besides"
-                )
+                raise ConfigError(f"{shown(self.path)}: the encoding of the values is unknown; fields={self.fields!r} also needs decode=")
         return _Contents(database, keys, decoder(name, self.fields))
 
     def __len__(self) -> int:
@@ -164,7 +165,7 @@ class KeyedWriter(ABC):
     def put(self, key: bytes, value: bytes) -> None:
         """Add an encoded value. If the key exists, append a number to the key, as in :meth:`add`."""
         if not is_sample(key):
-            raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
+            raise ItemError(f"the key {key!r} begins and ends with '__', which is reserved for metadata; use another key")
         whole = key
         while not self._put(whole, value):
             times = self._times[key] = self._times.get(key, 1) + 1

@@ -97,12 +97,12 @@ def listed(value: Any) -> Iterator[bytes]:
         for _ in range(count):
             key = unpacker.unpack()
             if not isinstance(key, bytes):
-                raise ValueError(f"a {type(key).__name__} among the keys")
+                raise ValueError(f"the list of keys contains a {type(key).__name__}")
             yield key
     except (msgpack.UnpackException, msgpack.StackError, msgpack.FormatError) as error:
-        raise ValueError(f"no list of keys: {error or type(error).__name__}") from None
+        raise ValueError(f"not a list of keys: {error or type(error).__name__}") from None
     if unpacker.tell() != len(value):
-        raise ValueError("more than a list of keys")
+        raise ValueError("further data after the list of keys")
 
 
 def pack_list(keys: Iterable[bytes], count: int) -> bytes:

@@ -35,7 +35,9 @@ def _library() -> Any:
         return import_extra("plyvel", "leveldb", "LevelDB")
     except ConfigError as error:
         if sys.version_info >= (3, 13):
-            raise ConfigError(f"{error}, for which Python 3.12 is the last; convert the database there, to LMDB for example") from error
+            raise ConfigError(
+                f"{error}; Python 3.12 is the last version that it supports; convert the database with this version, for example to LMDB"
+            ) from error
         raise
 
 
@@ -57,8 +59,8 @@ class _LevelDBDatabase:
         """Raise DatasetError in a forked child, because the threads of the database run only in the parent."""
         if self._process != os.getpid():
             raise DatasetError(
-                f"{self._path}: it is open in the process that this one was forked from, and LevelDB lets one process in: read it there, "
-                "or convert it to LMDB, which any number of processes read"
+                f"{self._path}: the parent of this forked process has opened the database, and LevelDB allows only one process: read it "
+                f"in the parent, or convert it to LMDB, which any number of processes can read"
             )
 
     def _check_sizes(self) -> None:
@@ -79,7 +81,7 @@ class _LevelDBDatabase:
         try:
             yield
         except self._error as error:
-            raise DatasetError(f"{self._path}: damaged: LevelDB says: {_text(error)}") from error
+            raise DatasetError(f"{self._path}: the database is damaged: LevelDB reports: {_text(error)}") from error
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         self.check_process()
@@ -134,8 +136,8 @@ def _check_log(path: str) -> None:
         at += rest
     if at < len(data) or kind in (_FIRST, _MIDDLE):
         raise DatasetError(
-            f"{path}: damaged or cut short at byte {at}, unless another process is writing to it; LevelDB would open the database without "
-            "the samples after it: copy it again, or have plyvel.repair_db() remove what is damaged"
+            f"{path}: damaged or truncated at byte {at}, unless another process is writing to it; LevelDB would open the database "
+            f"without the later samples: copy the database again, or remove the damaged part with plyvel.repair_db()"
         )
 
 
@@ -146,8 +148,11 @@ def _text(error: Exception) -> str:
 def _reason(error: Exception) -> str:
     text = _text(error)
     if "lock" in text:
-        where = "in this process, by other code" if "already held" in text else "in another process"
-        return f"open {where}, and LevelDB lets one in at a time: close it there, or convert it to LMDB, which any number of processes read"
+        where = "by other code in this process" if "already held" in text else "in another process"
+        return (
+            f"the database is open {where}, and LevelDB allows only one at a time: close it there, or convert it to LMDB, which any "
+            f"number of processes can read"
+        )
     return f"LevelDB says: {text}"
 
 
@@ -178,7 +183,7 @@ class LevelDB(KeyedDataset):
     def _open(self) -> Database:
         path = local(self.path)
         if not os.path.exists(os.path.join(path, "CURRENT")):
-            raise FileNotFoundError(f"{shown(self.path)!r}: no LevelDB database: no file CURRENT in it")
+            raise FileNotFoundError(f"{shown(self.path)!r}: not a LevelDB database: the file CURRENT is missing")
         found: _LevelDBDatabase = shared(("leveldb", os.path.realpath(path)), lambda: _LevelDBDatabase(path))
         found.check_process()
         return found

@@ -63,9 +63,12 @@ class _Environment:
 
 def _reason(lmdb: Any, error: Exception) -> str:
     if isinstance(error, (lmdb.InvalidError, lmdb.VersionMismatchError)):
-        return f"no LMDB database, or of another version of LMDB's format ({error})"
+        return f"not an LMDB database, or a database of another version of LMDB's format ({error})"
     if "already open" in str(error):
-        return "open already in this process, by lmdb.open() in other code; close it there, since LMDB opens a file once in a process"
+        return (
+            "other code in this process has opened the file with lmdb.open(); close it there, because LMDB can open a file only once "
+            "per process"
+        )
     return f"LMDB says: {error}"
 
 
@@ -75,14 +78,14 @@ class _LMDBDatabase:
     def __init__(self, path: str) -> None:
         self._file = UnchangingFile(path)
         if not self._file.state.size:
-            raise DatasetError(f"{path}: an empty file, and no LMDB database; was its writer stopped before the end?")
+            raise DatasetError(f"{path}: the file is empty, so it is not an LMDB database; was its writer stopped before the end?")
         found = os.stat(path)
         self._environment: _Environment = shared(("lmdb", found.st_dev, found.st_ino), lambda: _Environment(path))
         self._lmdb = self._environment.lmdb
         with self._naming():
             pages, size = self._lmdb.info()["last_pgno"] + 1, self._lmdb.stat()["psize"]
         if pages * size > self._file.state.size:
-            raise DatasetError(f"{path}: expected at least {pages * size} bytes, found {self._file.state.size}: it was cut short")
+            raise DatasetError(f"{path}: expected at least {pages * size} bytes, found {self._file.state.size}: the file was truncated")
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
@@ -96,7 +99,7 @@ class _LMDBDatabase:
             self._file.check()
 
     def _damaged(self, why: str) -> DatasetError:
-        return DatasetError(f"{self._file.path}: damaged, or written to; copy or write it again: {why}")
+        return DatasetError(f"{self._file.path}: the database is damaged or was written to; copy or write it again: {why}")
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         self._file.check_size()  # the same check as in _naming(), which would take longer
@@ -115,8 +118,8 @@ class _LMDBDatabase:
                 if len(value) == _RECORD and self._is_named_database(bytes(key), transaction):
                     name = bytes(key).decode(errors="backslashreplace")
                     raise DatasetError(
-                        f"{self._file.path}: {name!r} is the name of a database in this file, not the key of a sample, and named databases "
-                        "are not read; copy it into a file of its own: `mdb_dump -n -s NAME FILE | mdb_load -n NEWFILE`"
+                        f"{self._file.path}: {name!r} is the name of a database in this file, not the key of a sample, and highway does "
+                        f"not read named databases; copy it into a separate file: `mdb_dump -n -s NAME FILE | mdb_load -n NEWFILE`"
                     )
                 yield bytes(key)
 
@@ -137,7 +140,7 @@ class _LMDBDatabase:
             own, kind, end = _PAGE.unpack_from(page)
             count = (end - _PAGE.size) // 2
             if own != number or kind & 3 != (_LEAF if depth == 1 else _BRANCH) or not 0 < count < size // 4:
-                raise self._damaged(f"page {number} is not a page of its tree")
+                raise self._damaged(f"page {number} is not a page of the database's tree")
             if depth == 1:
                 found += count
                 continue
@@ -147,7 +150,7 @@ class _LMDBDatabase:
                 low, middle, high = _CHILD.unpack_from(page, place)
                 pages.append((low | middle << 16 | high << 32, depth - 1))
         if found != self.count() and not flags & _SEVERAL:
-            raise self._damaged(f"of its {self.count()} keys, {found} are found")
+            raise self._damaged(f"{found} of {self.count()} keys were found")
 
     def _is_named_database(self, key: bytes, transaction: Any) -> bool:
         lmdb = _library()
@@ -198,7 +201,7 @@ class LMDB(KeyedDataset):
     def _open(self) -> Database:
         path = local(self.path)
         if os.path.isdir(path) and not os.path.exists(data_file(path)):
-            raise FileNotFoundError(f"{shown(self.path)!r}: no {_FILE} in this folder; was its writer stopped before the end?")
+            raise FileNotFoundError(f"{shown(self.path)!r}: there is no {_FILE} in this folder; was its writer stopped before the end?")
         return _LMDBDatabase(data_file(path))
 
     def fingerprint(self) -> str:
@@ -234,7 +237,7 @@ class LMDBWriter(KeyedWriter):
 
     def _put(self, key: bytes, value: bytes) -> bool:
         if not 0 < len(key) <= _LONGEST:
-            raise ItemError(f"a key of {len(key)} bytes, {key[:40]!r}...; LMDB takes 1 to {_LONGEST}")
+            raise ItemError(f"the key {key[:40]!r}... has {len(key)} bytes; LMDB supports 1 to {_LONGEST} bytes")
         while True:
             try:
                 if not self._transaction.put(key, value, overwrite=False):

@@ -32,7 +32,7 @@ Decode = Literal["bytes", "fields", "msgpack", "caffe", "example", "ten", "npy",
 _MARK, _VERSION = "__fields__", 1
 _MARKED = b"\xaa__fields__"
 Fields = Mapping[str, str] | None
-PICKLES = trusted_pickle.refusal("its values are pickles", 'decode="trusted_pickle"', "LMDBSerializer")
+PICKLES = trusted_pickle.refusal("the values are pickles", 'decode="trusted_pickle"', "LMDBSerializer")
 
 
 def encode_sample(sample: Mapping[str, Any]) -> bytes:
@@ -44,7 +44,7 @@ def encode_sample(sample: Mapping[str, Any]) -> bytes:
     files = [encode_field(name, value) for name, value in sample.items()]
     if len(entries := {_MARK: _VERSION, **dict(files)}) != len(files) + 1:
         names = ", ".join(extension for extension, _ in files)
-        raise TypeError(f"two fields have one name, or it is {_MARK!r}: {names}; rename one")
+        raise TypeError(f"two fields have the same name, or a field has the reserved name {_MARK!r}: {names}; rename the field")
     packed: bytes = msgpack.packb(entries)
     return packed
 
@@ -53,11 +53,11 @@ def _fields(data: Data, fields: Fields) -> Any:
     try:
         files = msgpack.unpackb(data)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
-        raise ValueError(f"no msgpack: {error or type(error).__name__}") from None
+        raise ValueError(f"not msgpack: {error or type(error).__name__}") from None
     if not isinstance(files, dict) or (version := files.pop(_MARK, None)) is None:
-        raise ValueError(f"no map with {_MARK!r} in msgpack, found {bytes(data[:16])!r}")
+        raise ValueError(f"not a msgpack map with {_MARK!r}, found {bytes(data[:16])!r}")
     if version != _VERSION:
-        raise ValueError(f"{_MARK!r} is {version!r}, expected {_VERSION}: another version of highway has written it")
+        raise ValueError(f"{_MARK!r} is {version!r}, expected {_VERSION}: another version of highway has written the value")
     if strange := next((name for name, content in files.items() if type(name) is not str or type(content) is not bytes), None):
         raise ValueError(f"the field {strange!r} holds a {type(files[strange]).__name__}; expected bytes")
     return decoded_sample(list(files), list(files.values()).__getitem__, fields)
@@ -73,7 +73,7 @@ def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
     numbers, contents, floats = {}, b"", list[bytes]()
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag not in _TAGS:
-            raise ValueError(f"no Datum: it has a field {tag >> 3} of type {tag & 7}")
+            raise ValueError(f"not a Datum: it has a field {tag >> 3} of type {tag & 7}")
         if tag == _DATA << 3 | BYTES:
             contents = bytes(data[begin:end])
         elif tag >> 3 == _FLOATS:
@@ -86,7 +86,7 @@ def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
     shape = tuple(numbers.get(size, 0) for size in (_CHANNELS, _HEIGHT, _WIDTH))
     pixels = np.frombuffer(b"".join(floats), "<f4") if floats else np.frombuffer(contents, np.uint8)
     if len(pixels) != shape[0] * shape[1] * shape[2] or not len(pixels):
-        raise ValueError(f"a Datum of {len(pixels)} values; expected {shape} of them (channels, height, width)")
+        raise ValueError(f"a Datum of {len(pixels)} values; expected {shape} values (channels, height, width)")
     image = np.ascontiguousarray(pixels.reshape(shape).transpose(1, 2, 0))
     return dict(chosen({"image": image, "label": label}, fields))
 

@@ -34,7 +34,7 @@ class _Shards:
         self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))
         self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
         if verify and not all(entry.raw_data.hashes for entry in self.entries):
-            log.warning("%s has no checksums for some shards: damage in them is not detected", shown(join(folder, INDEX)))
+            log.warning("%s has no checksums for some shards: damage in these shards is not detected", shown(join(folder, INDEX)))
 
     def find(self, number: int) -> tuple[Shard, int]:
         """Return the shard of a sample, and its index in the shard. Raises IndexError."""

@@ -75,13 +75,15 @@ def encoding_of(name: str) -> Encoding:
         return Encoding(_DECODERS[kind])
     except (KeyError, TypeError, ValueError):
         if kind == "pkl":
-            raise DatasetError("the encoding 'pkl' is a pickle, which could run any code; leave the column out by fields") from None
-        raise DatasetError(f"the encoding {name!r} is none of {', '.join([*_DECODERS, 'int', *_NUMBERS, 'ndarray'])}") from None
+            raise DatasetError("the encoding 'pkl' is a pickle, which could run any code; select other columns by fields") from None
+        raise DatasetError(
+            f"the encoding {name!r} is unknown; expected one of {', '.join([*_DECODERS, 'int', *_NUMBERS, 'ndarray'])}"
+        ) from None
 
 
 def _number(dtype: np.dtype[Any], data: bytes) -> Any:
     if len(data) != dtype.itemsize:
-        raise ValueError(f"{len(data)} bytes are no {dtype.name}")
+        raise ValueError(f"{len(data)} bytes cannot be a {dtype.name}")
     return np.frombuffer(data, dtype)[0]
 
 
@@ -158,7 +160,7 @@ def encoding_for(name: str, value: Any) -> str:
         return encoding
     what = f"{value.dtype} {value.shape}" if isinstance(value, (np.ndarray, np.generic)) else f"a {type(value).__name__}"
     way_out = how_to_flatten(name, type(value))
-    raise ItemError(f"field {name!r} is {what}, which MDS has no encoding for; make it an array of numbers, a str or bytes{way_out}")
+    raise ItemError(f"field {name!r} is {what}, for which MDS has no encoding; make it an array of numbers, a str or bytes{way_out}")
 
 
 def _encoding_of_numbers(name: str, value: Any) -> str:
@@ -187,7 +189,7 @@ def encode(name: str, encoding: str, value: Any) -> bytes:
         ItemError: the value does not fit the encoding. The message names the field.
     """
     if encoding_for(name, value) != encoding:
-        raise ItemError(f"field {name!r} would be encoded as {encoding_for(name, value)}, but in the first sample as {encoding}")
+        raise ItemError(f"field {name!r} would be encoded as {encoding_for(name, value)}, but the first sample has the encoding {encoding}")
     if isinstance(value, str):
         return value.encode()
     if encoding == "json":
@@ -210,7 +212,7 @@ def _as_json(name: str, value: Any) -> bytes:
         ) from error
     if json.loads(written) != value:
         way_out = how_to_flatten(name, type(value))
-        raise ItemError(f"field {name!r} does not come back from JSON as it is: names in it must be str, and lists no tuples{way_out}")
+        raise ItemError(f"field {name!r} would change in JSON: names must be str, and tuples would become lists{way_out}")
     return written.encode()
 
 

@@ -89,20 +89,24 @@ def read_index(folder: str) -> Index:
     """
     path = join(folder, INDEX)
     if not exists(path):
-        raise FileNotFoundError(f"{shown(path)!r}: no such file; name the folder that has it; without it a dataset is not whole")
+        raise FileNotFoundError(
+            f"{shown(path)!r}: there is no such file; pass the folder that contains it; without this file, a dataset is incomplete"
+        )
     try:
         index = msgspec.json.decode(read_whole(path), type=Index)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DatasetError(f"{shown(path)}: no index of MDS, damaged or cut short: {error}") from error
+        raise DatasetError(f"{shown(path)}: not an index of MDS, or damaged or truncated: {error}") from error
     for number, shard in enumerate(index.shards):
         where = f"{shown(path)}: shard {number}"
         if (shard.format, shard.version, index.version) != ("mds", VERSION, VERSION):
-            raise DatasetError(f"{where} is of the format {shard.format!r}, version {shard.version}; expected 'mds', version {VERSION}")
+            raise DatasetError(f"{where} has the format {shard.format!r}, version {shard.version}; expected 'mds', version {VERSION}")
         names = shard.column_names
         if not (len(set(names)) == len(names) == len(shard.column_encodings) == len(shard.column_sizes)) or shard.samples < 0:
-            raise DatasetError(f"{where} has {shard.samples} samples of the columns {names}; expected a name, encoding and size of each")
+            raise DatasetError(
+                f"{where} has {shard.samples} samples with the columns {names}; expected a name, an encoding and a size for each column"
+            )
         if shard.raw_data.basename.startswith("/") or ".." in shard.raw_data.basename.split("/"):
-            raise DatasetError(f"{where}: the file {shard.raw_data.basename!r} leads out of the folder")
+            raise DatasetError(f"{where}: the file {shard.raw_data.basename!r} is outside the folder")
     if twice := [name for name, times in Counter(shard.raw_data.basename for shard in index.shards).items() if times > 1]:
         raise DatasetError(f"{shown(path)}: several shards have the file {twice[0]!r}: the index is damaged")
     return index
@@ -130,20 +134,22 @@ class Shard:
         self.path, self._entry = shown(path), entry
         if entry.zip_data is not None and not exists(path):
             unpack = f"{str(entry.compression).partition(':')[0]} -d {entry.zip_data.basename}"
-            raise DatasetError(f"{self.path}: it exists only in compressed form, without random access: unpack it, for example by {unpack}")
+            raise DatasetError(
+                f"{self.path}: the shard exists only in compressed form, without random access: unpack it, for example with {unpack}"
+            )
         self.file = open_file(path, state)
         size, count = self.file.state.size, entry.samples
         if size != entry.raw_data.bytes:
             raise DatasetError(
-                f"{self.path}: expected {entry.raw_data.bytes} bytes, as {INDEX} says, found {size}: it was cut short, or is new"
+                f"{self.path}: found {size} bytes, but {INDEX} lists {entry.raw_data.bytes} bytes: the shard was truncated or replaced"
             )
         begin = 4 * (count + 2)
         if begin > size:
-            raise DatasetError(f"{self.path}: {size} bytes cannot hold {count} samples, as many as {INDEX} says")
+            raise DatasetError(f"{self.path}: {size} bytes cannot hold {count} samples, the number in {INDEX}")
         numbers = np.frombuffer(self.file.read(0, begin), "<u4")
         self.offsets = numbers[1:]
         if numbers[0] != count or self.offsets[0] < begin or self.offsets[-1] > size or (np.diff(self.offsets.astype(np.int64)) < 0).any():
-            raise DatasetError(f"{self.path}: no shard of {count} samples, or damaged: it begins with {numbers[:4].tolist()}")
+            raise DatasetError(f"{self.path}: not a shard of {count} samples, or damaged: it begins with {numbers[:4].tolist()}")
         self._check_columns(self.file.read(begin, int(self.offsets[0]) - begin))
         names = {name: name for name in entry.column_names if name != leave_out or fields is not None}
         try:
@@ -159,11 +165,12 @@ class Shard:
         try:
             found = msgspec.json.decode(config, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise DatasetError(f"{self.path}: damaged: there is no JSON before its samples: {error}") from error
+            raise DatasetError(f"{self.path}: the shard is damaged: there is no JSON before the samples: {error}") from error
         for name in ("column_names", "column_encodings", "column_sizes"):
             if found.get(name, said := getattr(self._entry, name)) != said:
                 raise DatasetError(
-                    f"{self.path}: its {name} are {found[name]}, but {said} in {INDEX}: one of them is damaged, or of other data"
+                    f"{self.path}: the {name} are {found[name]}, but {said} in {INDEX}: one of these files is damaged, or belongs to "
+                    f"another dataset"
                 )
 
     def verify(self) -> None:
@@ -171,7 +178,7 @@ class Shard:
         hashes = self._entry.raw_data.hashes
         known = [name for name in hashes if hasattr(xxhash, name) or name in hashlib.algorithms_available]
         if hashes and not known:
-            raise DatasetError(f"{self.path}: the checksums in {INDEX} are {', '.join(hashes)}, none of which can be computed here")
+            raise DatasetError(f"{self.path}: {INDEX} has only the checksums {', '.join(hashes)}, which highway cannot compute")
         if not hashes:
             return
         name = min(known, key=lambda name: not hasattr(xxhash, name))
@@ -180,7 +187,9 @@ class Shard:
             check_cancelled()
             digest.update(self.file.read(begin, min(_AT_ONCE, self.file.state.size - begin)))
         if digest.hexdigest() != hashes[name]:
-            raise DatasetError(f"{self.path}: damaged: its {name} is not {hashes[name]}, the one in {INDEX}; fetch or write it again")
+            raise DatasetError(
+                f"{self.path}: the shard is damaged: its {name} is not {hashes[name]}, the value in {INDEX}; fetch or write it again"
+            )
 
     def _column(self, name: str) -> tuple[int, Callable[[Data], Any]]:
         """Return the position of a column, and its decoder."""
@@ -190,7 +199,7 @@ class Shard:
         except DatasetError as error:
             raise DatasetError(f"{self.path}: column {name!r}: {error}") from None
         if (said := self._entry.column_sizes[place]) is not None and said != encoding.size:
-            raise DatasetError(f"{self.path}: column {name!r}: {INDEX} says {said} bytes each, expected {encoding.size}")
+            raise DatasetError(f"{self.path}: column {name!r}: {INDEX} lists {said} bytes per value, expected {encoding.size}")
         return place, partial(self._decoded, name, None if encoding.decode is as_bytes else encoding.decode)
 
     def place(self, row: int) -> FileRange:

@@ -48,7 +48,9 @@ class MDSWriter:
             self._columns = {name: encoding_for(name, row[name]) for name in sorted(row)}
             self._sizes = [encoding_of(encoding).size for encoding in self._columns.values()]
         elif row.keys() != self._columns.keys():
-            raise ItemError(f"the sample has {', '.join(row)}, but the first one has {', '.join(self._columns)}; give all the same fields")
+            raise ItemError(
+                f"the sample has {', '.join(row)}, but the first sample has {', '.join(self._columns)}; give all samples the same fields"
+            )
         values = [encode(name, encoding, row[name]) for name, encoding in self._columns.items()]
         varying = [len(value) for value, size in zip(values, self._sizes, strict=True) if size is None]
         if 4 * len(varying) + sum(map(len, values)) >= _LARGEST - (1 << 24):

@@ -116,12 +116,15 @@ class Interleave:
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:
                 if number >= _MOST_STEPS:
-                    raise ConfigError(f"MixedDataset: more than {_MOST_STEPS:,} steps of weights in an epoch; give length= or fewer steps")
+                    raise ConfigError(
+                        f"MixedDataset: the weights have more than {_MOST_STEPS:,} steps in an epoch; pass length=, or "
+                        f"weights with fewer steps"
+                    )
                 left = np.where(ended, 0.0, given)
                 if not left.any():
                     raise ConfigError(
                         f"MixedDataset: from position {position:,} on, weights={given} are 0 for all datasets that have not been read "
-                        "whole; give one of them a weight, or say stop='restart'"
+                        f"completely; give one of these datasets a weight above 0, or pass stop='restart'"
                     )
                 step = _Step(position, self._shares_of(left), parts, drawn)
                 yield step
@@ -137,8 +140,8 @@ class Interleave:
                     ended = drawn >= self._sizes
         missing = np.flatnonzero(drawn < self._sizes).tolist()
         raise ConfigError(
-            f"MixedDataset: an epoch has no end: datasets{missing} {'have' if len(missing) > 1 else 'has'} too small a weight to be read "
-            "whole; give a greater one, or say length= or stop='first'"
+            f"MixedDataset: an epoch has no end: datasets{missing} {'have' if len(missing) > 1 else 'has'} a weight that is too small "
+            f"to read the whole dataset; use a greater weight, or pass length= or stop='first'"
         )
 
     def _given_weights(self, weights: Weights) -> Iterator[tuple[int, list[float]]]:

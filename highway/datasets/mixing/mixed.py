@@ -69,7 +69,7 @@ class MixedDataset:
             self.weights = {at: checked_weights(some, len(self.datasets), f"from {at:,} on") for at, some in self.weights.items()}
         elif isinstance(self.weights, list):
             self.weights = checked_weights(self.weights, len(self.datasets))
-            require(min(self.weights) > 0, self, "weights", "each above 0; leave out a dataset that is not to be drawn")
+            require(min(self.weights) > 0, self, "weights", "each above 0; remove datasets that should not be read")
         require(self.length is None or self.stop == "restart", self, "length", "none, or stop='restart'")
         if self.names is not None:
             count = len(self.datasets)
@@ -113,7 +113,7 @@ class Parts(Joined):
         self.firsts = np.array(self.spans.begins[:-1])
         for place, (begin, end) in enumerate(pairwise(self.spans.begins)):
             if begin == end:
-                raise DatasetError(f"MixedDataset: datasets[{place}], {described(self.datasets[place])}, is empty; leave it out")
+                raise DatasetError(f"MixedDataset: datasets[{place}], {described(self.datasets[place])}, is empty; remove it")
         self._expect_the_same_classes()
         self.interleave = Interleave([positions_of(dataset) for dataset in self.datasets], mixed.weights, mixed.stop, mixed.length)
 
@@ -123,8 +123,9 @@ class Parts(Joined):
             if names != (others := said[min(said)]):
                 first = min(said)
                 raise ConfigError(
-                    f"MixedDataset: labels 0, 1, 2, ... are {_some(others)} in datasets[{first}], but {_some(names)} in datasets[{place}]; "
-                    "those of a mix need one meaning: renumber them, by a dataset of your own around one of them"
+                    f"MixedDataset: labels 0, 1, 2, ... are {_some(others)} in datasets[{first}], but {_some(names)} in "
+                    f"datasets[{place}]; labels must have the same meaning in all datasets of a mix: renumber the labels in your own "
+                    f"dataset that wraps one of these"
                 )
         if said:
             self.classes = next(iter(said.values()))

@@ -31,7 +31,7 @@ _END = struct.Struct("<10xH10x")  # the end record of a zip archive: the number 
 # The header of a file in a zip archive: its last two numbers are the lengths of the name and of the extra field.
 _LOCAL = struct.Struct("<26xHH")
 
-_PICKLED = "it holds Python objects, which only a pickle could bring back; save arrays of numbers or text"
+_PICKLED = "the array contains Python objects, which are pickled; save arrays of numbers or text"
 _PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickled", "Npz(path, trusted_pickle=True)", "NumpySerializer")
 KEYS = "__key__"  # the array of a .npz file that contains the keys of the rows
 
@@ -102,7 +102,7 @@ class _NpyRows(StoredRows):
         header = io.BytesIO(file.read(begin, min(_LONGEST, end - begin)))
         shape, fortran, dtype = _read_header(header, name, pickled)
         if fortran and len(shape) > 1:
-            raise DatasetError(f"{name}: it is in Fortran order, its rows lie apart; save np.ascontiguousarray(array)")
+            raise DatasetError(f"{name}: the array is in Fortran order, so its rows are not contiguous; save np.ascontiguousarray(array)")
         super().__init__(file, name, begin + header.tell(), shape, dtype, end)
 
 
@@ -116,11 +116,11 @@ def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int,
         if min(shape, default=0) < 0:
             raise ValueError(f"the shape {shape}")
     except BAD_NPY as error:
-        raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
+        raise DatasetError(f"{name}: not a readable .npy file: {error}") from error
     if dtype.hasobject:
         raise DatasetError(f"{name}: {pickled}")
     if not shape:
-        raise DatasetError(f"{name}: a single value; expected an array with rows")
+        raise DatasetError(f"{name}: the array is a single value; expected an array with rows")
     return shape, fortran, dtype
 
 
@@ -202,11 +202,11 @@ class _Columns:
         except (*_BAD_ZIP, EOFError, OSError, RuntimeError, ValueError, OverflowError) as error:
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: zipfile seeks to a negative position
                 raise
-            raise DatasetError(f"{path}: no .npz file, damaged or cut short; {error}") from error
+            raise DatasetError(f"{path}: not a .npz file, or damaged or truncated; {error}") from error
         file.check()
         if len(set(lengths.values())) != 1:
             found = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
-            raise DatasetError(f"{path}: expected arrays with as many rows as each other, found: {found or 'no arrays'}")
+            raise DatasetError(f"{path}: expected arrays with equal numbers of rows, found: {found or 'no arrays'}")
         self.length = next(iter(lengths.values()))
         names = self.rows.pop(KEYS, None)
         self.keys = None if names is None else [str(name) for name in names(range(self.length))]
@@ -216,7 +216,9 @@ def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
     """Check that no member is missing, because zipfile does not check the number of members. Raises zipfile.BadZipFile."""
     count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
     if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # 0xFFFF: zip64
-        raise zipfile.BadZipFile("its directory does not end where the file does, or lists other arrays than it should")
+        raise zipfile.BadZipFile(
+            "the directory of the file does not end at the end of the file, or lists other arrays than the file contains"
+        )
 
 
 def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, trusted: bool) -> tuple[Rows, int]:

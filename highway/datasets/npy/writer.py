@@ -44,7 +44,7 @@ class _Texts:
 
     def add(self, text: Any) -> None:
         if not isinstance(text, str) or text.endswith("\0"):
-            what = "a text that ends in a zero, which arrays leave out" if isinstance(text, str) else f"a {type(text).__name__}"
+            what = "a text that ends in a zero character, which arrays drop" if isinstance(text, str) else f"a {type(text).__name__}"
             raise ItemError(f"field {self._name!r} holds {what}; expected a str, as in the first sample")
         self._texts.append(text)
 
@@ -86,7 +86,9 @@ class RowsWriter(Generic[C]):
                 raise ItemError(f"the sample has {f'a field {KEYS!r}, where its key is kept' if sample else 'no fields'}")
             self.columns = {name: self._column(name, value) for name, value in row.items()}
         elif row.keys() != self.columns.keys():
-            raise ItemError(f"the sample has {_listed(row)}, but the first one has {_listed(self.columns)}; give all the same fields")
+            raise ItemError(
+                f"the sample has {_listed(row)}, but the first sample has {_listed(self.columns)}; give all samples the same fields"
+            )
         for name, column in self.columns.items():
             column.add(row[name])
         self.samples += 1
@@ -116,8 +118,8 @@ def alike(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     row = as_array(name, value)
     if (row.shape, row.dtype) != (shape, dtype):
         raise ItemError(
-            f"field {name!r} is {row.dtype} {row.shape}, but in the first sample {dtype} {shape}; the rows of an array are alike: crop, "
-            "pad or convert them before, or write a format that keeps each as it is, such as .ten"
+            f"field {name!r} is {row.dtype} {row.shape}, but {dtype} {shape} in the first sample; all rows of an array have the same "
+            f"dtype and shape: crop, pad or convert the values before, or write a format that allows different shapes, such as .ten"
         )
     return row
 
@@ -133,8 +135,8 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)) and not value.dtype.hasobject:
         return np.asarray(value)
     raise ItemError(
-        f"field {name!r} is a {type(value).__name__}, which cannot be the row of an array; make it an array or a number, leave it out, or "
-        f"write a format that keeps it, such as shards{how_to_flatten(name, type(value))}"
+        f"field {name!r} is a {type(value).__name__}, which cannot be the row of an array; make it an array or a number, remove it, or "
+        f"write a format that supports it, such as shards{how_to_flatten(name, type(value))}"
     )
 
 
@@ -163,6 +165,8 @@ def npy_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
         yield writer
         columns = [column for name, column in writer.columns.items() if name != KEYS]
         if len(columns) != 1:
-            raise ItemError(f"{path}: a .npy file holds one array, but samples have {_listed(writer.columns) or 'no fields'}; write a .npz")
+            raise ItemError(
+                f"{path}: a .npy file contains one array, but samples have {_listed(writer.columns) or 'no fields'}; write a .npz file"
+            )
         with open(part, "wb") as out:
             columns[0].save(out, writer.samples)

@@ -58,15 +58,17 @@ class Zarr:
             is_group = isinstance(found, zarr.Group)
             arrays = dict(chosen(dict(sorted(found.arrays())), self.fields)) if is_group else {"": found}
         except FileNotFoundError:
-            raise FileNotFoundError(f"{shown(self.path)!r}: no Zarr group or array there; correct the path") from None
+            raise FileNotFoundError(f"{shown(self.path)!r}: there is no Zarr group or array; correct the path") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise DatasetError(f"{shown(self.path)}: no Zarr group or array that can be read: {error}") from error
+            raise DatasetError(f"{shown(self.path)}: not a readable Zarr group or array: {error}") from error
         if not is_group and self.fields is not None:
-            raise ConfigError(f"{shown(self.path)!r}: fields={self.fields} selects arrays of a group, but this is one array; leave it out")
+            raise ConfigError(
+                f"{shown(self.path)!r}: fields={self.fields} selects arrays of a group, but the path is one array; remove fields"
+            )
         lengths = {array.shape[:1] for array in arrays.values()}
         if len(lengths) != 1 or () in lengths:
             shapes = ", ".join(f"{name!r} is {array.shape}" for name, array in arrays.items())
-            raise DatasetError(f"{shown(self.path)}: expected arrays with as many rows as each other, found: {shapes or 'no arrays'}")
+            raise DatasetError(f"{shown(self.path)}: expected arrays with equal numbers of rows, found: {shapes or 'no arrays'}")
         return arrays
 
     def __len__(self) -> int:
@@ -83,7 +85,7 @@ class Zarr:
             try:
                 columns[name] = array.oindex[wanted]
             except Exception as error:  # codecs raise errors of many types for chunks that are damaged
-                raise DatasetError(f"{self.locate(numbers[0])}: array {name!r} cannot be read, it is damaged: {error}") from error
+                raise DatasetError(f"{self.locate(numbers[0])}: array {name!r} is damaged and cannot be read: {error}") from error
         if "" in columns:
             return [columns[""][place].copy() for place in places]
         return [{name: rows[place].copy() for name, rows in columns.items()} for place in places]

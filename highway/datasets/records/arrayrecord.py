@@ -40,7 +40,9 @@ class _Reader:
         self.reader = _library().ArrayRecordReader(path, options=_RANDOM, file_reader_buffer_size=_BUFFER)
         self.length: int = self.reader.num_records()
         if not self.reader.ok():  # the library raises no error for a truncated file, but reports no records
-            raise DatasetError(f"{path}: no ArrayRecord file, or cut short: its end, which says where the records lie, is not there")
+            raise DatasetError(
+                f"{path}: not an ArrayRecord file, or truncated: the end of the file, which lists the positions of the records, is missing"
+            )
 
 
 class _ArrayRecordFile:
@@ -55,8 +57,8 @@ class _ArrayRecordFile:
         group = _GROUP.search(found.reader.writer_options_string() or "")
         if group and int(group[1]) > 1:
             log.warning(
-                "%s: %s records are compressed together (group_size), and reading one in random order decompresses them all; "
-                "write it anew with group_size:1, as arrayrecord_writer does",
+                "%s: groups of %s records are compressed together (group_size), so random access to one record decompresses its whole "
+                "group; write the file again with group_size:1, as arrayrecord_writer does",
                 path,
                 group[1],
             )

@@ -72,7 +72,7 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
                 try:
                     found[name] = restore(_copied(found[name]))
                 except (TypeError, ValueError, AttributeError, RecursionError) as error:
-                    raise ValueError(f"the field {name!r} is not what {TYPES!r} says, {types!r:.200}: {error}") from None
+                    raise ValueError(f"the field {name!r} does not match its type in {TYPES!r}, {types!r:.200}: {error}") from None
     return {name: value if views else _copied(value) for name, value in found.items() if value is not None}
 
 
@@ -96,7 +96,7 @@ def key_of(data: Data, name: str) -> str | None:
                 return value.decode()
             if isinstance(value, np.generic):
                 return str(value)
-            raise ValueError(f"the feature {name!r} holds a {type(value).__name__}; expected bytes or a number, to name a sample")
+            raise ValueError(f"the feature {name!r} contains a {type(value).__name__}; expected bytes or a number, for the key of a sample")
     return None
 
 
@@ -117,7 +117,7 @@ def _features(data: Data) -> list[tuple[bytes, Data, int, int]]:
     found: list[tuple[bytes, Data, int, int]] = []
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag == _SECOND:
-            raise ValueError("a SequenceExample; expected an Example: its lists of features have lengths of their own, read its bytes")
+            raise ValueError("a SequenceExample, whose lists of features differ in length; expected an Example: read the records as bytes")
         if tag == _FIRST:
             for entry, start, stop in read_fields(data, begin, end):
                 if entry == _FIRST:
@@ -205,7 +205,7 @@ def _restoring(types: bytes) -> dict[str, Callable[[Any], Any]]:
     try:
         return {name: _restorer(kind) for name, kind in json.loads(types).items()}
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the feature {TYPES!r} does not say types in JSON, {types!r:.200}: {error}") from None
+        raise ValueError(f"the feature {TYPES!r} does not contain types as JSON, {types!r:.200}: {error}") from None
 
 
 def _restorer(kind: Any) -> Callable[[Any], Any]:
@@ -216,7 +216,7 @@ def _restorer(kind: Any) -> Callable[[Any], Any]:
     descr, shape = (kind, []) if isinstance(kind, str) else kind
     dtype = np.dtype(descr)
     if dtype.kind not in _NUMBERS or not all(type(size) is int and size >= 0 for size in shape):
-        raise ValueError(f"{descr!r}, {shape!r} is no dtype and shape")
+        raise ValueError(f"{descr!r}, {shape!r} is not a dtype and a shape")
     return partial(_number_of, dtype) if isinstance(kind, str) else partial(_array_of, dtype, shape)
 
 
@@ -239,7 +239,7 @@ def encode_example(key: str, sample: Mapping[str, Any]) -> bytes:
     entries = [_entry(KEY, write_bytes(_BYTES_LIST, write_bytes(_FIRST, key.encode())))]
     for name, value in sample.items():
         if name in (KEY, TYPES):
-            raise TypeError(f"field {name!r}: the writer's own; rename it")
+            raise TypeError(f"the field name {name!r} is reserved for the writer; rename the field")
         feature, kind = _encoded(name, value)
         entries.append(_entry(name, feature))
         if kind is not None:

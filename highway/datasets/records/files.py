@@ -103,7 +103,7 @@ class Records(PartedDataset):
     def __post_init__(self) -> None:
         given = [name for name in ("fields", "key") if getattr(self, name) is not None]
         if given and not self.example:
-            raise ConfigError(f"{type(self).__name__}: {given[0]} names features, but samples are bytes; say example=True")
+            raise ConfigError(f"{type(self).__name__}: {given[0]} selects features, but samples are bytes; pass example=True")
 
     @abstractmethod
     def _open(self, paths: Sequence[str]) -> list[RecordFile]:
@@ -162,7 +162,9 @@ class Records(PartedDataset):
 
     def _key(self, number: int) -> str:
         if (key := self._found_key(number)) is None:
-            raise DatasetError(f"{self.locate(number)}: it has no feature {self.key or KEY!r} to name it by; name another with key=")
+            raise DatasetError(
+                f"{self.locate(number)}: the record has no feature {self.key or KEY!r} for its key; select another feature by key="
+            )
         return key
 
     def _found_key(self, number: int) -> str | None:

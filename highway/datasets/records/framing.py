@@ -70,8 +70,8 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
         if length != size:
             raise DatasetError(f"{path}: byte {begin}: expected a record of {size} bytes, found one of {length}; remove the index")
         how = f"expected {expected[wrong]:#010x}, found {found[wrong]:#010x}"
-        where = f"{path}: byte {begin}: the checksum of its {size} bytes does not fit ({how})"
-        raise DatasetError(f"{where}: the record is damaged, or its index: remove that")
+        where = f"{path}: byte {begin}: the checksum of the {size} bytes of the record does not match ({how})"
+        raise DatasetError(f"{where}: the record or the index is damaged; if it is the index, remove the index")
 
 
 def _masked(crcs: np.ndarray) -> np.ndarray:
@@ -109,8 +109,8 @@ def _scanned(file: UnchangingFile) -> np.ndarray:
         if at == 0 or position + at > size:
             begin = offsets[-1] if at else position
             raise DatasetError(
-                f"{file.path}: byte {begin}: a record of {max(position + at - begin, HEADER)} bytes, of which {size - begin} are there: "
-                "the file was cut short"
+                f"{file.path}: byte {begin}: the file has only {size - begin} of the {max(position + at - begin, HEADER)} bytes of a "
+                f"record: the file was truncated"
             )
         window = WINDOW if at * _MANY <= WINDOW * (len(offsets) - before) else HEADER
         position += at
@@ -142,15 +142,15 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
     how = f"expected {expected[row]:#010x}, found {found[row]:#010x}"
     if offset:
         raise DatasetError(
-            f"{file.path}: byte {offset}, record {first + row}: the checksum of its length does not fit ({how}): it is damaged"
+            f"{file.path}: byte {offset}, record {first + row}: the checksum of the length does not match ({how}): the record is damaged"
         )
     start = rows[0].tobytes()
     if kind := _COMPRESSED.get(start[:2]):
         raise DatasetError(
-            f"{file.path}: compressed by {kind}: there is no random access to its records; decompress it first"
+            f"{file.path}: the file is compressed with {kind}, so there is no random access to its records; decompress it first"
             + (", with `gzip -d`" if kind == "GZIP" else ", with Python's zlib.decompress")
         )
-    raise DatasetError(f"{file.path}: no TFRecord file: the checksum of the first length does not fit ({how})")
+    raise DatasetError(f"{file.path}: not a TFRecord file: the checksum of the first length does not match ({how})")
 
 
 @cache

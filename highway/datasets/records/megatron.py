@@ -131,13 +131,15 @@ def _parsed(content: bytes, tokens: UnchangingFile) -> _Index:
         ValueError: it is not valid, or does not fit the tokens.
     """
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
-        raise ValueError(f"it begins with {content[:9]!r}; expected an index of Megatron-LM, which begins with {_MAGIC!r}")
+        raise ValueError(f"the file begins with {content[:9]!r}; expected an index of Megatron-LM, which begins with {_MAGIC!r}")
     _, version, code, sequences, documents = _HEADER.unpack_from(content)
     if version != 1 or code not in _DTYPES:
         raise ValueError(f"version {version} with dtype {code}; expected version 1 with a dtype from 1 to 8")
     size = _HEADER.size + 12 * sequences + 8 * documents
     if len(content) not in (size, size + sequences):
-        raise ValueError(f"it has {len(content)} bytes; expected {size} for {sequences} sequences and {documents} document boundaries")
+        raise ValueError(
+            f"the index has {len(content)} bytes; expected {size} bytes for {sequences} sequences and {documents} document boundaries"
+        )
     dtype, at = np.dtype(_DTYPES[code]), _HEADER.size
     lengths = np.frombuffer(content, "<i4", sequences, at)
     offsets = np.frombuffer(content, "<i8", sequences, at + lengths.nbytes)
@@ -147,7 +149,7 @@ def _parsed(content: bytes, tokens: UnchangingFile) -> _Index:
     if outside.any():
         number = int(outside.argmax())
         raise ValueError(
-            f"sequence {number} has {lengths[number]} tokens from byte {offsets[number]} on, but {shown(tokens.path)} has {total} bytes: "
-            "one of the two files is cut short, or belongs to another dataset"
+            f"sequence {number} has {lengths[number]} tokens from byte {offsets[number]} on, but {shown(tokens.path)} has {total} "
+            f"bytes: one of the two files is truncated, or belongs to another dataset"
         )
     return _Index(tokens, dtype, lengths, offsets, modes)

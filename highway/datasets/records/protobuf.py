@@ -68,7 +68,7 @@ def read_varint(data: Data, at: int) -> tuple[int, int]:
                 return value if shift < 63 else value & 0xFFFF_FFFF_FFFF_FFFF, place
             shift += 7
     except IndexError:
-        raise ValueError(f"byte {at}: a number that is not whole") from None
+        raise ValueError(f"byte {at}: an incomplete number") from None
     raise ValueError(f"byte {at}: a number of more than {_LONGEST} bytes")
 
 
@@ -84,11 +84,11 @@ def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:
         return found.astype(np.int64)
     ends = np.flatnonzero(last) + 1
     if not last[-1]:
-        raise ValueError(f"byte {end}: the last number is not whole")
+        raise ValueError(f"byte {end}: the last number is incomplete")
     begins = np.concatenate([[0], ends[:-1]])
     sizes = ends - begins
     if (longest := int(sizes.max())) > _LONGEST:
-        raise ValueError(f"a number of {longest} bytes, expected {_LONGEST} at most")
+        raise ValueError(f"a number of {longest} bytes, expected at most {_LONGEST}")
     shifts = 7 * (np.arange(len(found)) - np.repeat(begins, sizes)).astype(np.uint64)
     return np.bitwise_or.reduceat((found & 0x7F).astype(np.uint64) << shifts, begins).view(np.int64)
 

@@ -21,7 +21,7 @@ from highway.stores.url import is_url, shown
 _PROTOCOLS = range(2, 6)
 _CORE = re.compile(r"numpy\._?core(|\..*)")
 _CORE_HERE = "numpy.core" if np.lib.NumpyVersion(np.__version__) < "2.0.0" else "numpy._core"
-_LOADER = "or let tensorpack read the file itself: DataFlowSource({serializer}.load(path)), from highway.adapters.tensorpack"
+_LOADER = "or let tensorpack read the file: DataFlowSource({serializer}.load(path)), from highway.adapters.tensorpack"
 
 
 def looks_like_pickle(value: Data) -> bool:

@@ -26,8 +26,8 @@ from highway.stores.url import is_url, without_options
 _FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # first bytes of files and streams
 _END = _STREAM + bytes(4)  # end marks of streams
 _OTHERS = {
-    b"PAR1": "a Parquet file; read it by Parquet(...)",
-    b"FEA1": "Feather of version 1; write it anew by pyarrow.feather.write_feather(table, path, compression='uncompressed')",
+    b"PAR1": "a Parquet file; use Parquet(...)",
+    b"FEA1": "a Feather file of version 1; write it again with pyarrow.feather.write_feather(table, path, compression='uncompressed')",
 }
 _LARGE = 1 << 14  # values with more bytes are read from the file without the GIL, not copied from the mapped memory
 
@@ -35,9 +35,9 @@ _LARGE = 1 << 14  # values with more bytes are read from the file without the GI
 def expect_whole(stream: pa.Buffer, end: int) -> None:
     """Raise ArrowInvalid if a stream does not end with an end mark, or if its reader found an earlier end mark, at byte ``end``."""
     if stream[-len(_END) :].to_pybytes() != _END:
-        raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or it was cut short")
+        raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or the stream was truncated")
     if end != stream.size:
-        raise pa.ArrowInvalid(f"an end mark before byte {end} of {stream.size}, as zeros over a message make it")
+        raise pa.ArrowInvalid(f"an end mark before byte {end} of {stream.size}; perhaps zeros have overwritten a message")
 
 
 class _Mapped:
@@ -58,7 +58,7 @@ class _Mapped:
         elif begin.startswith(_STREAM):
             self._read_stream(budget)
         else:
-            what = _OTHERS.get(begin[:4], f"it begins with {begin!r}; expected {_FILE!r}, or {_STREAM!r} of a stream")
+            what = _OTHERS.get(begin[:4], f"the file begins with {begin!r}; expected {_FILE!r}, or {_STREAM!r} for a stream")
             raise pa.ArrowInvalid(what)
 
     def _read_file(self) -> None:
@@ -87,7 +87,7 @@ class _Mapped:
             self.batches.append(batch)
             if not self.holds(batch) and (taken := taken + batch.get_total_buffer_size()) > budget:
                 raise DatasetError(
-                    f"a compressed stream, which takes more memory than cache_mb={budget >> 20} allows; write it as a file, or uncompressed"
+                    f"a compressed stream that needs more memory than cache_mb={budget >> 20} allows; write it as a file, or uncompressed"
                 )
         expect_whole(self.content, source.tell())
         self.counts = [batch.num_rows for batch in self.batches]
@@ -157,7 +157,7 @@ class Arrow(FilesTable[_Mapped]):
     def _details(self, layout: FilesLayout[_Mapped], file: int) -> tuple[_Mapped, pa.Schema, list[int]]:
         mapped = _Mapped(layout.files[file], self.cache_mb << 20)
         if state_of(layout.files[file]) != layout.open(file).state:
-            raise DatasetError(f"{layout.files[file]}: it was replaced while it was opened; start again")
+            raise DatasetError(f"{layout.files[file]}: the file was replaced while it was being opened; start the program again")
         return mapped, mapped.schema, mapped.counts
 
     def _decode_piece(self, layout: FilesLayout[_Mapped], piece: Piece) -> tuple[DecodedRows, int]:
@@ -202,19 +202,19 @@ def _saved_files(folder: str) -> Sequence[str]:
     """
     if splits := _json(folder, "dataset_dict.json"):
         names = " or ".join(repr(os.path.join(folder, str(name))) for name in splits.get("splits", []))
-        raise ConfigError(f"{folder!r}: it has splits; name the folder of one: {names}")
+        raise ConfigError(f"{folder!r}: the folder has splits; pass the folder of one split: {names}")
     if not (state := _json(folder, "state.json")):
         return []
     try:
         named = [file["filename"] for file in state["_data_files"]]
         files = [os.path.join(folder, name) for name in named if os.path.basename(name) == name]
     except (KeyError, TypeError) as error:
-        raise DatasetError(f"{folder}: its state.json does not say which files there are: {error!r}") from error
+        raise DatasetError(f"{folder}: state.json does not list the files: {error!r}") from error
     if not files or len(files) != len(named):
-        raise DatasetError(f"{folder}: its state.json names {named}; expected files of this folder")
+        raise DatasetError(f"{folder}: state.json lists {named}; expected files of this folder")
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise DatasetError(
-            f"{folder}: it has an additional order of its rows; save it again by dataset.flatten_indices().save_to_disk(...)"
+            f"{folder}: the table was saved with an index of its rows; save it again with dataset.flatten_indices().save_to_disk(...)"
         )
     return files
 
@@ -226,5 +226,5 @@ def _json(folder: str, name: str) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except ValueError as error:
-        raise DatasetError(f"{os.path.join(folder, name)}: no JSON, or cut short: {error}") from error
+        raise DatasetError(f"{os.path.join(folder, name)}: not JSON, or truncated: {error}") from error
     return found if isinstance(found, dict) else {}

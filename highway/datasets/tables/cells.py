@@ -62,7 +62,7 @@ def cell(value: Any) -> tuple[Kind, Any, int]:
 
 def _json_cell(value: Any) -> tuple[Kind, Any, int]:
     if not _is_json(value):
-        raise ItemError(f"a {type(value).__name__} that JSON does not give back as it is; make it arrays, each a field of its own")
+        raise ItemError(f"a {type(value).__name__} that JSON would change; convert it to arrays in separate fields")
     text = json.dumps(value)
     return _of_size(Kind("json"), text, len(text))
 
@@ -74,7 +74,7 @@ def _array_cell(value: Any) -> tuple[Kind, Any, int]:
 
 def _of_size(kind: Kind, value: Any, size: int) -> tuple[Kind, Any, int]:
     if size > _LARGEST:
-        raise ItemError(f"{size >> 20} MiB, and a value may have {_LARGEST >> 20}; cut it into several samples")
+        raise ItemError(f"{size >> 20} MiB, but a value can have at most {_LARGEST >> 20} MiB; split it into several samples")
     return kind, value, size
 
 
@@ -88,12 +88,12 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ItemError(f"a text that UTF-8 has no bytes for: {error}; write it as bytes") from error
+        raise ItemError(f"a text that UTF-8 cannot encode: {error}; write it as bytes") from error
 
 
 def _array(value: Any) -> np.ndarray:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ItemError(f"{value}, which int64 has no room for; make it a str")
+        raise ItemError(f"{value}, which does not fit into int64; make it a str")
     array: np.ndarray = np.asarray(value, NUMBERS.get(type(value)))
     dtype = array.dtype.newbyteorder("=")
     is_time = dtype.str[1:] in _TIMES and array.ndim == 0 and not np.isnat(array)  # Parquet has no datetimes in seconds

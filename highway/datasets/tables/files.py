@@ -121,7 +121,7 @@ class FilesTable(Table[FilesLayout[F]]):
         pieces: list[Piece] = []
         for number, path in enumerate(layout.names):
             check_cancelled()
-            with self._naming(path, "no file of that format, damaged or cut short"):
+            with self._naming(path, "not a file of this format, or damaged or truncated"):
                 details, schema, rows = self._details(layout, number)
                 layout.details.append(details)
                 if number == 0:
@@ -140,7 +140,9 @@ class FilesTable(Table[FilesLayout[F]]):
     def _selection(self, schema: pa.Schema, layout: FilesLayout[F]) -> Selection:
         path, selection = layout.names[0], select(schema, self.fields, self.key, layout.names[0])
         if selection.key in layout.partitions:
-            raise DatasetError(f"{path}: key={self.key!r} is the name of a folder, which many rows share; name a column of the files")
+            raise DatasetError(
+                f"{path}: key={self.key!r} is a column in folder names, whose values many rows share; select a column of the files"
+            )
         return selection
 
     def _check(self, layout: FilesLayout[F], file: int) -> None:
@@ -148,16 +150,16 @@ class FilesTable(Table[FilesLayout[F]]):
             found.check()
 
     def _decode(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
-        with self._naming(layout.names[piece.file], f"{self.piece} {piece.index} is damaged or cut short"):
+        with self._naming(layout.names[piece.file], f"{self.piece} {piece.index} is damaged or truncated"):
             self._check(layout, piece.file)
             return self._decode_piece(layout, piece)
 
     def _column(self, layout: FilesLayout[F], name: str) -> Iterator[pa.RecordBatch]:
         for number, path in enumerate(layout.names):
-            with self._naming(path, f"column {name!r} is damaged or cut short"):
+            with self._naming(path, f"column {name!r} is damaged or truncated"):
                 for batch in self._column_of(layout, number, name):
                     if batch.column(name).null_count:
-                        raise DatasetError(f"{path}: column {name!r} has nulls among the keys; name another one by key=")
+                        raise DatasetError(f"{path}: the key column {name!r} contains nulls; select another column by key=")
                     yield batch
 
     def _where(self, layout: FilesLayout[F], piece: Piece, row: int) -> str:
@@ -197,7 +199,7 @@ def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
     else:
         return files_of(path)
     if not found:
-        raise FileNotFoundError(f"{shown(path)!r}: no file in this folder or below it ends in {' or '.join(suffixes)}")
+        raise FileNotFoundError(f"{shown(path)!r}: no file in this folder or its subfolders ends in {' or '.join(suffixes)}")
     return found
 
 

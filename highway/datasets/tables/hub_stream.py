@@ -24,7 +24,7 @@ def encoded_stream(stream: Any) -> Any:
         ConfigError: ``stream`` is not an ``IterableDataset``, or the installed version of the package ``datasets`` is not supported.
     """
     if not hasattr(stream, "features") or not hasattr(stream, "load_state_dict"):
-        way_out = "; Reader(HuggingFace(...)) reads tables" if hasattr(stream, "features") else ""
+        way_out = "; use Reader(HuggingFace(...)) for tables" if hasattr(stream, "features") else ""
         raise ConfigError(f"HuggingFaceSource: a {type(stream).__name__}; expected an IterableDataset of the package datasets{way_out}")
     own = (stream if stream.features is None else stream.decode(False)).with_format(None)
     own._ex_iterable = _own_part(own._ex_iterable)
@@ -97,4 +97,4 @@ class ExampleConverter:
             return values_of(array, pa.field(name, array.type, metadata=field.metadata), _ACCESS)(0)
         except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
             found = type(example.get(name)).__name__
-            raise DatasetError(f"{where}, column {name!r}: a {found}, which is no value of a table: {error}") from error
+            raise DatasetError(f"{where}, column {name!r}: a {found}, which a table cannot hold: {error}") from error

@@ -134,7 +134,7 @@ class HuggingFace(Table[HubLayout]):
         for batch in layout.batches:
             check_cancelled()
             if batch.column(name).null_count:
-                raise DatasetError(f"{layout.name}: column {name!r} has nulls among the keys; name another one by key=")
+                raise DatasetError(f"{layout.name}: the key column {name!r} contains nulls; select another column by key=")
             yield batch.select([name])
 
     def __len__(self) -> int:
@@ -152,8 +152,8 @@ class HuggingFace(Table[HubLayout]):
     def blocks(self) -> list[range]:
         if self._layout.order is not None:
             raise ConfigError(
-                f"shuffle='blocks': {self._layout.name} has an order of its own, by its select, filter or shuffle, so that neighbours do "
-                "not lie together; say shuffle=True, or dataset.flatten_indices()"
+                f"shuffle='blocks': the rows of {self._layout.name} were reordered by select, filter or shuffle, so consecutive rows "
+                f"are not stored together; use shuffle=True, or dataset.flatten_indices()"
             )
         return super().blocks()
 
@@ -162,8 +162,8 @@ class HuggingFace(Table[HubLayout]):
         _expect_table(found)
         if (found.format or {}).get("type") == "custom":
             raise ConfigError(
-                "HuggingFace: the table has a transform, which rows that are read from its memory do not go through; have a map of the "
-                "pipeline do it, behind dataset.reset_format(), or give the table to Reader as it is"
+                "HuggingFace: the table has a transform, but highway reads the rows from memory without the transform; apply it in a "
+                "map of the pipeline after dataset.reset_format(), or pass the table itself to Reader"
             )
         return found
 
@@ -174,7 +174,7 @@ class HuggingFace(Table[HubLayout]):
 
 def _expect_table(found: Any) -> None:
     if not hasattr(found, "features") or not hasattr(found, "data"):
-        way_out = "; HuggingFaceSource reads streams" if hasattr(found, "features") else ""
+        way_out = "; use HuggingFaceSource for streams" if hasattr(found, "features") else ""
         raise ConfigError(f"HuggingFace: dataset is of type {type(found).__name__}; expected a Dataset of the package datasets{way_out}")
 
 
@@ -196,7 +196,7 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
                 # Mapped into memory, because _expect_whole checks mapped files.
                 found = datasets.load_from_disk(folder, keep_in_memory=False)
         elif is_url(dataset):
-            raise FileNotFoundError(f"{shown(dataset)!r}: no folder of save_to_disk; Parquet and Arrow read files in stores")
+            raise FileNotFoundError(f"{shown(dataset)!r}: not a folder of save_to_disk; use Parquet or Arrow for files in stores")
         else:
             return datasets.load_dataset(dataset, config, split=split, streaming=streaming)
     if isinstance(found, Mapping):
@@ -239,7 +239,7 @@ def _naming(name: str) -> Iterator[None]:
         known = (*unreadable(), ValueError, KeyError, TypeError, AttributeError)
         if not isinstance(error, known) or (isinstance(error, OSError) and error.errno):
             raise
-        raise DatasetError(f"{name}: Hugging Face: the table is damaged or cut short; {error}") from error
+        raise DatasetError(f"{name}: Hugging Face: the table is damaged or truncated; {error}") from error
 
 
 def _order_of(indices: Any) -> np.ndarray | None:

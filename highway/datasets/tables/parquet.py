@@ -81,9 +81,9 @@ class Parquet(FilesTable[Any]):
             return
         if (size := sum(leaf.total_uncompressed_size for leaf in _leaves(group, columns))) > layout.budget:
             raise DatasetError(
-                f"{layout.names[piece.file]}: row group {piece.index} has {piece.rows} rows of {size >> 20} MB together, and is read as a "
-                f"whole; more than cache_mb={self.cache_mb} allows: write the file anew with smaller row groups (parquet_writer does), "
-                "raise cache_mb, or read fewer columns by fields="
+                f"{layout.names[piece.file]}: row group {piece.index} has {piece.rows} rows with {size >> 20} MB in total, more than "
+                f"cache_mb={self.cache_mb} allows, and is always read completely: write the file again with smaller row groups (as "
+                f"parquet_writer does), raise cache_mb, or select fewer columns by fields="
             )
 
     def _read(self, layout: FilesLayout[Any], file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:

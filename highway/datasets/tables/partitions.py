@@ -68,8 +68,8 @@ def columns_of(files: Sequence[TableFile], own: Sequence[str]) -> Mapping[str, p
         if file.values.keys() != first.keys():
             there, here = (", ".join(f"{name}=" for name in values) or "none" for values in (first, file.values))
             raise DatasetError(
-                f"{shown(file.path)}: the folders of this file name the columns {here}, but those of {shown(files[0].path)} {there}; "
-                "read them apart"
+                f"{shown(file.path)}: the folder names of this file define the columns {here}, but the folder names of "
+                f"{shown(files[0].path)} define {there}; read these files as separate datasets"
             )
     found: dict[str, pa.Array] = {}
     for name in first:

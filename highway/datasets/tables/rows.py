@@ -48,7 +48,9 @@ class SampleFields:
     def __init__(self, selection: Selection, nulls: Mapping[str, Any] | None, path: str) -> None:
         self._selection, self._nulls = selection, nulls or {}
         if strange := [field for field in self._nulls if field not in selection.fields]:
-            raise DatasetError(f"{path}: nulls= names {strange[0]!r}; the fields are {', '.join(selection.fields)}")
+            raise DatasetError(
+                f"{path}: nulls= contains {strange[0]!r}, which is not a field; the fields are {', '.join(selection.fields)}"
+            )
 
     def sample(self, values: Sequence[Value], at: int, where: Callable[[], str]) -> dict[str, Any]:
         """Return a sample.
@@ -74,7 +76,7 @@ class SampleFields:
 
     def _for_null(self, field: str) -> Any:
         if field not in self._nulls:
-            raise DatasetError(f"it is null; say nulls={{{field!r}: ...}} for what is to stand there, or leave the column out by fields=")
+            raise DatasetError(f"the value is null; pass nulls={{{field!r}: ...}} as a replacement, or select other columns by fields=")
         return self._nulls[field]
 
 

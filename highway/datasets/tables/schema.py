@@ -51,12 +51,14 @@ def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None,
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
     if key is not None and key not in there:
-        raise DatasetError(f"{path}: no column {key!r} for the keys; found {', '.join(there)}")
+        raise DatasetError(f"{path}: there is no column {key!r} for the keys; found {', '.join(there)}")
     selection = Selection(list(wanted.values()), list(wanted), key or (KEY if KEY in there else None))
     if not wanted:
-        raise DatasetError(f"{path}: no columns to read")
+        raise DatasetError(f"{path}: there are no columns to read")
     if twice := [name for name in selection.needed if there.count(name) > 1]:
-        raise DatasetError(f"{path}: {there.count(twice[0])} columns have the name {twice[0]!r}; rename one, or leave them out by fields=")
+        raise DatasetError(
+            f"{path}: {there.count(twice[0])} columns have the name {twice[0]!r}; rename one, or select other columns by fields="
+        )
     return selection
 
 
@@ -65,10 +67,13 @@ def check_same(selection: Selection, first: pa.Schema, first_path: str, other: p
     for name in selection.needed:
         expected = first.field(name).type
         if other.names.count(name) != 1:
-            raise DatasetError(f"{path}: no column {name!r}, which {first_path} has; found {', '.join(other.names)}")
+            raise DatasetError(f"{path}: there is no column {name!r}, although {first_path} has it; found {', '.join(other.names)}")
         found = other.field(name).type
         if str(found).replace("large_", "") != str(expected).replace("large_", ""):
-            raise DatasetError(f"{path}: column {name!r} is of type {found}, but {expected} in {first_path}; write them with one schema")
+            raise DatasetError(
+                f"{path}: column {name!r} has the type {found}, but the type {expected} in {first_path}; write all files "
+                f"with the same schema"
+            )
 
 
 def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:

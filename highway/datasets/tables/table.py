@@ -129,9 +129,9 @@ class Table(PartedDataset, Generic[L]):
         if layout.decoded.again == _OFTEN and layout.given < layout.times * len(layout.spans) / len(layout.pieces) / 4:
             rows = len(layout.spans) // len(layout.pieces)
             log.warning(
-                f"{layout.name}: {self.piece}s were decoded {layout.times} times for {layout.given} samples, though each has some {rows}; "
-                f"read it by shuffle='blocks' with a window that fits into cache_mb={layout.budget >> 20}, or have `highway convert` write "
-                "an Arrow file, whose rows are read one by one"
+                f"{layout.name}: {self.piece}s were decoded {layout.times} times for {layout.given} samples, although each has about "
+                f"{rows} rows; use shuffle='blocks' with a window that fits into cache_mb={layout.budget >> 20}, or write an Arrow file "
+                f"with `highway convert`, whose rows can be read one by one"
             )
         return decoded
 

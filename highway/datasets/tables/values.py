@@ -60,8 +60,8 @@ def in_memory(buffer: pa.Buffer) -> Bytes:
 def refuse_path(path: str) -> bytes:
     """Raise the error of an image that is only a path."""
     raise DatasetError(
-        f"it holds no image, but the path {path!r}; HuggingFace(...) of highway.datasets reads it, "
-        "or save the table anew by save_to_disk, which puts the images into it"
+        f"the value is not an image, but the path {path!r}; use HuggingFace(...) of highway.datasets, which reads the file, or save the "
+        f"table again with save_to_disk, which stores the images in the table"
     )
 
 
@@ -207,7 +207,7 @@ def _span(array: pa.Array) -> Span:
 
     def span(begin: int, end: int) -> Any:
         if array.null_count and array.slice(begin, end - begin).null_count:
-            raise DatasetError("a null among the numbers of a list, which an array has no place for; leave the column out by fields=")
+            raise DatasetError("a null in a list of numbers, which an array cannot hold; select other columns by fields=")
         return inside(begin, end)
 
     return span

@@ -41,7 +41,7 @@ class TableWriter:
             **{field: self._cell(key, field, value) for field, value in sample.items() if field != KEY},
         }
         if KEY in sample:
-            raise ItemError(f"{self._path}: sample {key!r} has a field {KEY!r}, as the column of the keys is called; rename it")
+            raise ItemError(f"{self._path}: sample {key!r} has a field {KEY!r}, the name of the key column; rename the field")
         kinds = {field: kind for field, (kind, _, _) in cells.items()}
         if self._file is None:
             if len(kinds) == 1:
@@ -50,7 +50,9 @@ class TableWriter:
             self._schema = pa.schema([column_type(field, kind) for field, kind in kinds.items()])
             self._file = self._begin(self._schema)
         elif kinds != self._kinds:
-            raise ItemError(f"{self._path}: sample {key!r} {self._difference(kinds)} in those before it; make them alike")
+            raise ItemError(
+                f"{self._path}: sample {key!r} {self._difference(kinds)} in earlier samples; give all samples the same fields and types"
+            )
         for field, (_, value, size) in cells.items():
             self._columns[field].append(value)
             self._size += size
@@ -68,9 +70,9 @@ class TableWriter:
     def _difference(self, kinds: Mapping[str, Kind]) -> str:
         if set(kinds) != set(self._kinds):
             there, here = (", ".join(field for field in one if field != KEY) for one in (self._kinds, kinds))
-            return f"has the fields {here}, but they are {there}"
+            return f"has the fields {here}, but the fields are {there}"
         field = next(field for field, kind in kinds.items() if kind != self._kinds[field])
-        return f"has as {field!r} {kinds[field]}, but it is {self._kinds[field]}"
+        return f"has {kinds[field]} in the field {field!r}, but the field has {self._kinds[field]}"
 
     def _flush(self) -> None:
         columns = [column_of(self._columns[field.name], field, self._kinds[field.name]) for field in self._schema]
@@ -80,7 +82,7 @@ class TableWriter:
     def finish(self) -> None:
         """Write the remaining samples and the end of the file. Raises ValueError without samples, because the columns are unknown."""
         if self._file is None:
-            raise ValueError(f"{self._path}: no sample was added, so there are no columns; add one, or write no file")
+            raise ValueError(f"{self._path}: no sample was added, so the columns are unknown; add a sample, or do not write this file")
         if self._columns[KEY]:
             self._flush()
         self._file.close()

@@ -219,7 +219,7 @@ def test_the_benchmark_has_no_epochs(capsys):
 def test_a_folder_without_train_is_an_error_that_names_it(tmp_path, capsys):
     assert serve_dir.main(["-d", str(tmp_path), f"zpub+ipc://{tmp_path}/s"]) == 1
     err = capsys.readouterr().err
-    assert f"'{tmp_path}/train': no such folder" in err and "Traceback" not in err
+    assert f"'{tmp_path}/train': there is no such folder (the current directory is" in err and "Traceback" not in err
 
 
 def test_a_port_in_use_is_an_error_and_not_a_silent_wait(capsys):

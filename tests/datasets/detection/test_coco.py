@@ -135,10 +135,10 @@ def test_boxes_of_which_nothing_is_in_the_image_are_left_out_aloud_or_kept_or_an
     with caplog.at_level(logging.WARNING, "highway"):
         assert write(change)[0]["labels"].tolist() == [1]
         assert write(change, keypoints=True)[0]["visibility"].shape == (1, 3)
-    assert "1 of 3 boxes have no area or are outside of their image, and are left out; the first is annotation 2" in caplog.messages[0]
+    assert "1 of 3 boxes have no area or are outside their image, and are removed; the first is annotation 2" in caplog.messages[0]
     caplog.clear()
     assert write(change, empty_boxes="keep")[0]["labels"].tolist() == [1, 0] and not caplog.messages
-    with pytest.raises(DatasetError, match=r"a\.json: 1 of 3 boxes .*annotation 2.*empty_boxes='drop' leaves them out"):
+    with pytest.raises(DatasetError, match=r"a\.json: 1 of 3 boxes .*annotation 2.*empty_boxes='drop' removes them"):
         len(write(change, empty_boxes="raise"))
 
 
@@ -232,17 +232,17 @@ def no_mask(written):
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (cut, {}, r"no annotations of COCO, damaged or cut short: .*`bbox` - at `\$.annotations\[1\]`"),
-        (strange_image, {}, "annotation 2 is of image 1, but there is none with this id"),
-        (strange_category, {}, "annotation 2 is of category 2, but there is none with this id"),
+        (cut, {}, r"not annotations of COCO, or damaged or truncated: .*`bbox` - at `\$.annotations\[1\]`"),
+        (strange_image, {}, "annotation 2 refers to the image 1, which does not exist"),
+        (strange_category, {}, "annotation 2 refers to the category 2, which does not exist"),
         (same_id, {}, "several have the id 42 as image"),
-        (far, {}, r"annotation 1: its bbox is \[0.0, 0.0, 1e\+300, 1.0\]; expected numbers of pixels"),
-        (leads_out, {}, r"the file_name '\.\./\.\./etc/passwd' leads out of data_dir"),
+        (far, {}, r"annotation 1: the bbox is \[0.0, 0.0, 1e\+300, 1.0\]; expected numbers of pixels"),
+        (leads_out, {}, r"the file_name '\.\./\.\./etc/passwd' is outside data_dir"),
         (few, {"keypoints": True}, "annotation 1: expected x, y and visibility .* of 3 keypoints"),
         (half_seen, {"keypoints": True}, "annotation 1: expected x, y and visibility .* of 3 keypoints"),
-        (no_points, {"keypoints": True}, "none of its categories has keypoints"),
-        (other_points, {"keypoints": True}, r"its categories have different numbers of keypoints \(person 3, tooth brush 1\)"),
-        (no_mask, {"masks": True}, "annotation 1 has no segmentation; say masks=False"),
+        (no_points, {"keypoints": True}, "no category of the file has keypoints"),
+        (other_points, {"keypoints": True}, r"the categories have different numbers of keypoints \(person 3, tooth brush 1\)"),
+        (no_mask, {"masks": True}, "annotation 1 has no segmentation; use masks=False"),
     ],
 )
 def test_annotations_that_do_not_fit_are_named(write, change, options, message):
@@ -254,19 +254,19 @@ def test_annotations_that_do_not_fit_are_named(write, change, options, message):
     ("segmentation", "message"),
     [
         ([], "it has a box, but neither polygons nor run lengths"),
-        ([[1, 2, 3, 4]], "a polygon of it has 4 numbers"),
-        ([[1, 2, 3, 4, 5, 6, 7]], "a polygon of it has 7 numbers"),
-        ([[1, 2, 1e18, 4, 5, 6]], "a polygon of it goes far beyond any image"),
-        ({"size": [6, 7], "counts": [42]}, r"run lengths are of height and width \(6, 7\), but its image is \(6, 8\)"),
-        ({"size": [6, 8], "counts": []}, "expected runs of together 48 pixels"),
-        ({"size": [6, 8], "counts": [40, 9]}, "expected runs of together 48 pixels, .*; found runs of 49 pixels"),
+        ([[1, 2, 3, 4]], "one of its polygons has 4 numbers"),
+        ([[1, 2, 3, 4, 5, 6, 7]], "one of its polygons has 7 numbers"),
+        ([[1, 2, 1e18, 4, 5, 6]], "one of its polygons extends far beyond any image"),
+        ({"size": [6, 7], "counts": [42]}, r"run lengths are for height and width \(6, 7\), but the image has \(6, 8\)"),
+        ({"size": [6, 8], "counts": []}, "expected runs of 48 pixels in total, because the"),
+        ({"size": [6, 8], "counts": [40, 9]}, "expected runs of 48 pixels in total, .*; found runs of 49 pixels"),
         ({"size": [6, 8], "counts": [49, -1]}, "found other runs"),
         ({"size": [6, 8], "counts": [10**18] * 100}, "found other runs"),
         ({"size": [6, 8], "counts": [10**30]}, "found other runs|Integer value out of range"),
-        ({"size": [6, 8], "counts": ""}, "'' are no compressed run lengths"),
-        ({"size": [6, 8], "counts": "1P"}, "'1P' are no compressed run lengths"),
+        ({"size": [6, 8], "counts": ""}, "'' is not a compressed list of run lengths"),
+        ({"size": [6, 8], "counts": "1P"}, "'1P' is not a compressed list of run lengths"),
         ({"size": [6, 8], "counts": "P" * 20 + "0"}, "one has 21 characters"),
-        ({"size": [6, 8], "counts": "ä"}, "'ä' are no compressed run lengths"),
+        ({"size": [6, 8], "counts": "ä"}, "'ä' is not a compressed list of run lengths"),
         (3, "Expected `object | array`, got `int`"),
     ],
 )
@@ -275,7 +275,7 @@ def test_a_mask_that_cannot_be_drawn_is_named_before_memory_is_spent_on_it(write
         written["annotations"][1]["segmentation"] = segmentation
 
     dataset = write(change, masks=True)
-    with pytest.raises(DatasetError, match=rf"a\.json: annotation 1: its segmentation cannot be drawn: .*{message}"):
+    with pytest.raises(DatasetError, match=rf"a\.json: annotation 1: the segmentation cannot be drawn: .*{message}"):
         dataset[0]
     assert dataset[2]["masks"].shape == (1, 6, 8)
 
@@ -297,7 +297,7 @@ def test_a_file_that_is_cut_short_or_changes_is_named(write, tmp_path):
     (tmp_path / "a.json").write_text(text[:-20])
     with pytest.raises(DatasetError, match=r"a\.json: it had \d+ bytes when it was first read"):
         dataset[0]
-    with pytest.raises(DatasetError, match=r"a\.json: no annotations of COCO, damaged or cut short: Input data was truncated"):
+    with pytest.raises(DatasetError, match=r"a\.json: not annotations of COCO, or damaged or truncated: Input data was truncated"):
         len(COCO(photos(), str(tmp_path / "a.json")))
     with pytest.raises(FileNotFoundError, match=r"none\.json"):
         len(COCO(photos(), str(tmp_path / "none.json")))
@@ -318,6 +318,6 @@ def test_an_image_that_is_not_as_large_as_its_masks_is_warned_of_once(write, cap
         for _ in range(2):
             assert dataset[2]["masks"].shape == (1, 6, 8)
     assert len(caplog.messages) == 1
-    assert f"{PHOTOS[2]!r} has height and width [6, 8] there, as have its masks, but [" in caplog.messages[0]
+    assert f"{PHOTOS[2]!r} and its masks have height and width [6, 8] in the annotations, but the image file has [" in caplog.messages[0]
     caplog.clear()
     assert write(resize)[2].keys() and not caplog.messages  # without masks nothing is compared

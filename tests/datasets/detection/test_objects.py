@@ -68,6 +68,7 @@ def test_a_folder_that_is_not_there_is_named_with_the_way_out(dataset, tmp_path,
     (tmp_path / "here" / "ImageSets" / "Main").mkdir(parents=True)
     (tmp_path / "here" / "ImageSets" / "Main" / "train.txt").write_text("2008_000001\n")
     with pytest.raises(
-        FileNotFoundError, match=r"names files in '(nowhere|here/JPEGImages)', and there is no such folder, .* correct data_dir"
+        FileNotFoundError,
+        match=r"lists files in '(nowhere|here/JPEGImages)', but this folder does not exist \(the current directory is .*\);",
     ):
         dataset[0]

@@ -288,7 +288,7 @@ def test_an_error_of_another_process_is_raised_as_its_own(kind, files, tmp_path,
     monkeypatch.setattr(scanning, "SECONDS_ALONE", -1.0)
     path = tmp_path / "data/s-1"
     path.write_bytes(path.read_bytes()[:-30] if kind is TFRecord else path.read_bytes()[:100])
-    with pytest.raises(DatasetError if kind is TFRecord else ShardError, match=r"s-1: .*cut short"):
+    with pytest.raises(DatasetError if kind is TFRecord else ShardError, match=r"s-1: .*truncated"):
         len(opened(kind, files, True))
 
 

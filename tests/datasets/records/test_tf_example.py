@@ -146,17 +146,17 @@ def test_the_key_is_found_whatever_its_length(key):
 def test_a_key_may_be_a_number_but_no_list():
     data = encode_example("k", {"id": np.int64(12), "ids": np.arange(2)})
     assert key_of(data, "id") == "12" and key_of(data, "none") is None
-    with pytest.raises(ValueError, match="the feature 'ids' holds a ndarray; expected bytes or a number"):
+    with pytest.raises(ValueError, match="the feature 'ids' contains a ndarray; expected bytes or a number"):
         key_of(data, "ids")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("x", None, "field 'x' holds a NoneType"),
-        ("x", {"a": 1}, "field 'x' holds a dict"),
+        ("x", None, "field 'x' contains a NoneType"),
+        ("x", {"a": 1}, "field 'x' contains a dict"),
         ("x", np.array(["text"]), "field 'x'|dtype"),
-        ("__key__", b"", "field '__key__': the writer's own; rename it"),
+        ("__key__", b"", "field name '__key__' is reserved for the writer; rename the field"),
     ],
 )
 def test_what_no_example_can_hold_is_named(name, value, message):
@@ -165,7 +165,7 @@ def test_what_no_example_can_hold_is_named(name, value, message):
 
 
 def test_a_sequence_example_is_refused():
-    with pytest.raises(ValueError, match="a SequenceExample; expected an Example"):
+    with pytest.raises(ValueError, match="a SequenceExample, whose lists of features differ in length; expected an Example"):
         decode_example(write_bytes(0x12, b""))
 
 
@@ -177,15 +177,18 @@ def test_a_sequence_example_is_refused():
         (b"\x0a\x05\x0a\x01", "ends within"),
         (b"\xff" * 20, "a number of more than 10 bytes"),
         (b"\x0b", "a field of type 3"),
-        (example((b"x", write_bytes(0x1A, write_bytes(0x0A, b"\x80")))), "the last number is not whole"),
+        (example((b"x", write_bytes(0x1A, write_bytes(0x0A, b"\x80")))), "the last number is incomplete"),
         (example((b"x", write_bytes(0x1A, write_bytes(0x0A, b"\x80" * 11 + b"\0")))), "a number of 12 bytes"),
         (example((b"x", write_bytes(0x1A, b"\x0d\0\0\0\0"))), "a list of int64 holds a field 1 of type 5"),
         (example((b"\xff", b"")), "invalid start byte"),
-        (example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b"{")))), "does not say types in JSON"),
-        (example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b"[]")))), "does not say types in JSON"),
-        (GOLDEN + example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b'{"name": ["|O", [1]]}')))), "no dtype and shape"),
-        (GOLDEN + example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b'{"name": ["<f4", [9999999999]]}')))), "'name' is not what"),
-        (GOLDEN + example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b'{"box": "str"}')))), "'box' is not what"),
+        (example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b"{")))), "does not contain types as JSON"),
+        (example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b"[]")))), "does not contain types as JSON"),
+        (GOLDEN + example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b'{"name": ["|O", [1]]}')))), "not a dtype and a shape"),
+        (
+            GOLDEN + example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b'{"name": ["<f4", [9999999999]]}')))),
+            "'name' does not match its type in",
+        ),
+        (GOLDEN + example((b"__types__", write_bytes(0x0A, write_bytes(0x0A, b'{"box": "str"}')))), "'box' does not match its type in"),
     ],
 )
 def test_bytes_that_are_no_example_are_an_error(data, message):

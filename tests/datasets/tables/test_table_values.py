@@ -97,7 +97,7 @@ def test_a_null_among_the_numbers_of_a_list_is_an_error_and_no_other_number(item
     array = pa.array([[1] if items[0] == 1 else [[1]], items])
     value = values_of(array, pa.field("x", array.type), IN_MEMORY)
     assert value(0).size == 1
-    with pytest.raises(DatasetError, match="a null among the numbers of a list"):
+    with pytest.raises(DatasetError, match="a null in a list of numbers,"):
         value(1)
 
 
@@ -105,7 +105,7 @@ def test_images_of_hugging_face_are_their_bytes():
     array = pa.array([{"bytes": b"abc", "path": "a.jpg"}, {"bytes": None, "path": None}, {"bytes": None, "path": "/b.jpg"}])
     value = values_of(array, pa.field("image", array.type), IN_MEMORY)
     assert (value(0), value(1)) == (b"abc", None)
-    with pytest.raises(DatasetError, match=r"it holds no image, but the path '/b.jpg'; HuggingFace\(...\)"):
+    with pytest.raises(DatasetError, match=r"the value is not an image, but the path '/b.jpg'; use HuggingFace\(...\)"):
         value(2)
 
 

@@ -90,23 +90,23 @@ def test_an_error_leaves_nothing_behind_and_what_was_there_stays(tmp_path, write
     with pytest.raises(ZeroDivisionError), write(str(path), 1) as writer:
         writer.add("a", {"x": 1})
         raise ZeroDivisionError
-    with pytest.raises(ValueError, match=r"a\.x: no sample was added, so there are no columns"), write(str(path)):
+    with pytest.raises(ValueError, match=r"a\.x: no sample was added, so the columns are unknown;"), write(str(path)):
         pass
     assert os.listdir(tmp_path) == ["a.x"] and path.read_text() == "before"
 
 
 BAD = [
     (None, "a NoneType; make it bytes, a str, a number, an array of numbers, or a dict or list that JSON can hold"),
-    (2**63, "9223372036854775808, which int64 has no room for; make it a str"),
+    (2**63, "9223372036854775808, which does not fit into int64; make it a str"),
     (np.zeros(2, np.complex64), r"an array of complex64, shape \(2,\); make it"),
     (np.array(["a"]), r"an array of <U1, shape \(1,\); make it"),
     (np.array([{}], object), r"an array of object, shape \(1,\); make it"),
     (np.datetime64(1, "s"), r"np.datetime64\('1970-01-01T00:00:01'\); make it"),
     (np.datetime64("NaT", "D"), r"np.datetime64\('NaT'.*; make it"),
     ((np.zeros(2), np.zeros(3)), "a tuple; make it"),
-    ([np.zeros(2)], "a list that JSON does not give back as it is; make it arrays, each a field of its own"),
-    ({1: "a"}, "a dict that JSON does not give back as it is"),
-    ("\udce4", "a text that UTF-8 has no bytes for: .*; write it as bytes"),
+    ([np.zeros(2)], "a list that JSON would change; convert it to arrays in separate fields"),
+    ({1: "a"}, "a dict that JSON would change; convert it to arrays in separate fields"),
+    ("\udce4", "a text that UTF-8 cannot encode: .*; write it as bytes"),
     (object(), "a object; make it"),
 ]
 
@@ -125,12 +125,18 @@ def test_samples_that_differ_from_the_first_are_named_and_the_others_can_be_writ
     with write(path) as writer:
         writer.add("a", {"x": 1, "y": np.zeros((2, 2))})
         for other, message in [
-            ({"x": 1}, "sample 'b' has the fields x, but they are x, y in those before it"),
-            ({"x": 1, "y": np.zeros((2, 2)), "z": 1}, "has the fields x, y, z, but they are x, y"),
-            ({"x": np.int32(1), "y": np.zeros((2, 2))}, "has as 'x' one int32, but it is one int64"),
-            ({"x": 1, "y": np.zeros(2)}, "has as 'y' an array of float64 of dimension 1, but it is an array of float64 of dimension 2"),
-            ({"x": "1", "y": np.zeros((2, 2))}, "has as 'x' str, but it is one int64"),
-            ({"__key__": "1"}, "has a field '__key__', as the column of the keys is called; rename it"),
+            (
+                {"x": 1},
+                "sample 'b' has the fields x, but the fields are x, y in earlier samples; give all samples the same fields and types",
+            ),
+            ({"x": 1, "y": np.zeros((2, 2)), "z": 1}, "has the fields x, y, z, but the fields are x, y"),
+            ({"x": np.int32(1), "y": np.zeros((2, 2))}, "has one int32 in the field 'x', but the field has one int64"),
+            (
+                {"x": 1, "y": np.zeros(2)},
+                "has an array of float64 of dimension 1 in the field 'y', but the field has an array of float64 of dimension 2",
+            ),
+            ({"x": "1", "y": np.zeros((2, 2))}, "has str in the field 'x', but the field has one int64"),
+            ({"__key__": "1"}, "has a field '__key__', the name of the key column; rename the field"),
         ]:
             with pytest.raises(TypeError, match=message):
                 writer.add("b", other)
