@@ -10,17 +10,18 @@ import tensorflow as tf
 
 from highway.engine.batch import rebuild
 
-# Highway.engine.batch converts Python's own numbers in the same way.
+# Batches convert Python's own numbers to the same dtypes (in highway.engine.batch).
 NARROW = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}
 
 
 def signature_of(item: Any) -> Any:
-    """Return the ``signature`` of ``to_dataset`` for an item.
+    """Return the argument ``signature`` of ``to_dataset`` that describes an item.
 
     Raises:
         TypeError: a field has a type that tensors do not support.
+        ValueError: a Python integer does not fit into int32.
     """
-    item = tuple(item) if isinstance(item, list) else item  # a list as an item is a list of fields
+    item = tuple(item) if isinstance(item, list) else item  # if the item itself is a list, its elements are the fields
     lengths = {len(value) if isinstance(value, list) else np.shape(value)[:1] for value in _fields(item)}
     lengths = {(length,) if isinstance(length, int) else length for length in lengths}
     return _spec(item, "item", is_batch=len(lengths) == 1 and () not in lengths)
@@ -51,14 +52,14 @@ def _is_ragged(value: Any) -> bool:
 
 
 def dtypes_of(spec: Any) -> list[Any]:
-    """Return the dtypes of an item's tensors. A ragged tensor has two dtypes: of its values, and of the starts of its rows."""
+    """Return the dtypes of the tensors that ``spec`` describes. A ragged tensor has two: one for its values, one for its row splits."""
     return [
         dtype for leaf in _fields(spec) for dtype in ([leaf.dtype, tf.int64] if isinstance(leaf, tf.RaggedTensorSpec) else [leaf.dtype])
     ]
 
 
 def assembled(spec: Any, tensors: Iterator[Any]) -> Any:
-    """Return the item that consists of these tensors."""
+    """Return an item with the structure of ``spec`` that consists of these tensors."""
     if isinstance(spec, dict):
         return {name: assembled(part, tensors) for name, part in spec.items()}
     if isinstance(spec, tuple):
@@ -77,7 +78,8 @@ def arrays_of(spec: Any, value: Any, place: str) -> list[np.ndarray]:
     """Return the arrays of an item, in the order of :func:`dtypes_of`.
 
     Raises:
-        ValueError: the item does not match the signature.
+        TypeError: a field has a type that tensors do not support.
+        ValueError: the item does not match the signature, or a Python integer does not fit into int32.
     """
     if isinstance(spec, (dict, tuple)):
         names = list(spec) if isinstance(spec, dict) else list(range(len(spec)))

@@ -22,7 +22,8 @@ class Dataset(Protocol):
 
     These attributes are optional:
 
-    - ``keys``: a sequence of ``str`` with a name for each index. The passport of a batch contains the keys of its samples.
+    - ``keys``: a sequence of ``str`` with a name for each index. The passport of a batch (its metadata: epoch, index, keys) contains the
+      keys of its samples.
     - ``__getitems__(numbers)``: returns a list of several samples, for datasets that read several samples faster than one by one.
     - ``__getfiles__(numbers)``: for samples ``(bytes of a file, label)`` or ``(bytes of a file,)``, returns the files of several samples as
       :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a range of files with one call.
@@ -32,8 +33,8 @@ class Dataset(Protocol):
     - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
     - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
     - ``classes``: the names of the labels, indexed by label.
-    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if the numbers are unknown. If they
-      are unknown, :class:`~highway.reading.deal.Deal` reads all samples to count them.
+    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if the numbers are unknown. After
+      ``None``, :class:`~highway.reading.deal.Deal` reads all samples to count their pixels or tokens.
     - ``kept_at(facts)``: returns the path of a file in which highway stores facts about the samples, such as their costs; or ``None``.
     """
 
@@ -88,7 +89,7 @@ def length_of(dataset: Dataset) -> int:
 
 
 def keys_of(dataset: Dataset) -> Sequence[str] | None:
-    """Return a dataset's keys, or ``None``. A method ``keys()``, as of a dict, does not count.
+    """Return a dataset's keys, or ``None`` if it has no keys. A method ``keys()``, such as ``dict.keys``, is ignored.
 
     Raises:
         DatasetError: the number of keys differs from the number of samples.
@@ -124,7 +125,10 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
 
 
 def several_of(dataset: Dataset, best: Several) -> Several | None:
-    """Return the name of a method that reads several samples at once: ``best`` if the dataset has it, otherwise a more general method."""
+    """Return the name of a method that reads several samples at once.
+
+    This is ``best`` if the dataset has this method, otherwise a more general method, otherwise ``None``.
+    """
     for method in _SEVERAL[_SEVERAL.index(best) :]:
         if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
             return method
@@ -132,7 +136,10 @@ def several_of(dataset: Dataset, best: Several) -> Several | None:
 
 
 def _is_meant(method: Several, dataset: Dataset) -> bool:
-    """Return whether a method reads the samples of this dataset. An inherited method does not if a subclass overrides ``__getitem__``."""
+    """Return whether a method reads the samples of this dataset.
+
+    If a subclass overrides ``__getitem__`` but not the method, the inherited method reads the samples of the base class.
+    """
     if method == "__getitems__":
         return not is_overridden(method, "__getitem__", dataset)
     return speaks_for(method, "__getitem__", dataset) and speaks_for(method, "__getitems__", dataset)
@@ -142,7 +149,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
     """Return several samples by a method that :func:`several_of` returned.
 
     Raises:
-        DatasetError: the number of samples differs from the number of indexes.
+        DatasetError: the number of samples or of labels differs from the number of indexes.
         TypeError: the method must return :class:`StoredFiles`, but did not.
     """
     found = getattr(dataset, method)(numbers)
@@ -157,7 +164,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
 
 
 def described(dataset: Dataset) -> str:
-    """Return the name of a dataset in messages: its ``repr`` if that is short, otherwise its type."""
+    """Return the name of a dataset for messages: the short ``repr`` of a dataclass, without secrets; otherwise the name of the type."""
     shown = without_secrets(repr(dataset)) if dataclasses.is_dataclass(dataset) else ""
     return shown if 0 < len(shown) <= 200 else type(dataset).__name__
 
@@ -175,11 +182,11 @@ def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[
 
     Args:
         found: A dict from field names to values.
-        fields: A dict from new names to old names, which are separated by ``;``. The first old name that exists is used. ``None`` keeps all
-            fields.
+        fields: A dict from new names to old names. Several old names for a new name are separated by ``;``, and the first existing name is
+            used. ``None`` keeps all fields.
 
     Raises:
-        ValueError: a field is missing. The message lists the expected and the existing names.
+        ValueError: none of the old names of a field exists. The message lists the expected and the existing names.
     """
     return found if fields is None else {new: found[_first(found, new, old.split(";"))] for new, old in fields.items()}
 

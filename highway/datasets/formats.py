@@ -31,12 +31,19 @@ def _is_tfrecord(place: Place) -> bool:
 
 
 def _records_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return the dataset of TFRecord files. The records are Examples, or pickles if the user trusts them."""
+    """Return the dataset for TFRecord files. By default, the records are Examples; with ``trusted_pickle``, they are pickles."""
     return "highway.datasets.records.tfrecord:TFRecord", {"example": not options.get("trusted_pickle"), **options}
 
 
 def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return the dataset for a folder of images. The dataset depends on the labels: a list, the names of folders, or no labels."""
+    """Return the dataset for a folder of images.
+
+    The dataset is ``Files`` if there is a list of labels, or there are no labels. If there is one folder per label and no list, it is
+    ``ImageFolder``.
+
+    Raises:
+        ConfigError: there are several folders of images.
+    """
     path, *others = paths
     if others:
         raise ConfigError(
@@ -312,7 +319,7 @@ def formats() -> Mapping[str, Format]:
     """Return a dict from names to formats: the formats of highway and of installed packages.
 
     Raises:
-        ConfigError: an entry point does not name a format, or two formats have the same name.
+        ConfigError: an entry point cannot be loaded or does not refer to a :class:`Format`, or two formats have the same name.
     """
     import importlib.metadata  # imported here, because the import takes 15 ms
 
@@ -342,5 +349,5 @@ def format_named(name: str) -> Format:
 
 
 def by_suffix(paths: Sequence[str]) -> Format | None:
-    """Return the format of all these paths. Only the names of the paths are used."""
+    """Return the first format that fits the suffixes or prefixes of all paths, or ``None``. The files are not read."""
     return next((row for row in formats().values() if all(map(row.is_named_by, paths))), None)

@@ -26,7 +26,10 @@ _AT_EPOCH = "at epoch"  # marks a state at the beginning of an epoch; the cache 
 
 @dataclass
 class Gate:
-    """The source before a cache. It yields no items if the cache is complete."""
+    """The source before a cache.
+
+    If a run starts or resumes at the beginning of an epoch, the gate opens the cache. If the cache is complete, the gate yields no items.
+    """
 
     stands_for: Iterable[Any]
     run: CacheRun
@@ -80,19 +83,20 @@ def _is_folder(path: str) -> bool:
 class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
-    The items of the first epoch pass unchanged. A cache in a folder is used again by later runs, if the files, the parameters and the code
-    of the stages before the cache have not changed. If one of these stages draws random numbers, the seed must not change either. After a
-    change, the cache is built again. Put random crops and flips after the cache, because stages before the cache draw random numbers only
-    once.
+    In the first epoch, the items pass unchanged; with ``batch_size``, their samples are combined into batches. Later runs use a cache in a
+    folder again if the files, the parameters and the code of the stages before the cache have not changed. If one of these stages draws
+    random numbers, the seed must not change either. After a change, the cache is built again. Put random crops and flips after the cache,
+    because stages before the cache draw random numbers only once.
 
-    An unfinished cache is discarded. While one process writes the cache, other processes with the same folder run without a cache. They use
-    the cache from the first epoch after the cache is complete. If the samples do not fit into the budget, highway logs a warning once,
-    and every epoch runs all stages.
+    An unfinished cache is discarded. While one process writes the cache, other processes with the same folder run without a cache. At the
+    beginning of each epoch, these processes check whether the cache is complete. If it is complete, they use it. If the samples do not fit
+    into the budget, highway logs a warning once, and every epoch runs all stages.
 
     **Ranks.** If the first stage is a reader, each rank reads the samples of its epoch 0 in every epoch. The samples of a rank depend only
-    on the seed and the number of ranks. The order of an epoch is the same with and without a complete cache. So all ranks together read all
-    samples, even if the cache of one rank is full or lacks samples. Other sources, such as ``Mix``, give a rank different samples in each
-    epoch. With such a source on several ranks, the cache must be complete after the first epoch.
+    on the seed and the number of ranks. The order of an epoch is the same with and without a complete cache. Therefore, the ranks together
+    read all samples, even if the samples of one rank do not fit into its budget, or its cache lacks skipped samples. Other sources, such
+    as ``Mix``, give a rank different samples in each epoch. If such a source runs on several ranks, the cache must be complete after the
+    first epoch. Otherwise, the run raises ``ConfigError``.
 
     **Samples that cannot be read.** If ``on_error="skip"`` has skipped samples, the cache tries these samples again in the next epoch. A
     sample that fails twice is not tried again. In batches of a reader, the next sample of the epoch replaces this sample. The counter
@@ -103,9 +107,12 @@ class Cache:
     in a folder is complete, a run resumes at once. If the cache is in memory, the resumed run first reads an epoch to fill the cache, and
     does not yield this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
 
-    While a run writes a cache in a folder, and a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error. It
-    raises no error if only a reader (without ``shuffle="blocks"``) and maps are before the cache, and the maps neither skip items nor draw
-    random numbers.
+    If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder. It
+    raises no error if all of these conditions are met:
+
+    - The first stage is a reader without ``shuffle="blocks"``.
+    - All other stages before the cache are maps.
+    - The maps do not have ``on_error="skip"``. They neither skip items nor draw random numbers.
 
     Args:
         path: A folder that contains only the cache. It is created if necessary. Each rank uses a subfolder, such as ``rank-0-of-4``. If you
@@ -121,11 +128,13 @@ class Cache:
         epochs: Number of epochs to yield. ``None``: the number of epochs of the reader before the cache, or unlimited.
         key: A text that identifies the data. Required if highway cannot identify the data by the stages before the cache.
         batched: Whether the inputs are batches. With ``True``, output batches have the size of the input batches. With ``False``, the
-            inputs are samples, and each output has the type of its input, with read-only arrays. ``None``: highway derives this from the
-            stages before the cache, such as :class:`Batch`, readers or :class:`Unbatch`, or from the keys and fields of the first item.
+            inputs are samples. Without ``batch_size``, each output is then a sample of the same type, with read-only arrays. ``None``:
+            highway derives this from the stages before the cache, such as :class:`Batch`, readers or :class:`Unbatch`, or from the keys and
+            fields of the first item.
 
     Yields:
-        Tuples, lists or dicts like the inputs. The passport has the epoch, the index within the epoch, and the keys of the samples.
+        Tuples, lists or dicts like the inputs. The passport (the metadata of an item) has the epoch, the index within the epoch, and the
+        keys of the samples.
 
     Single samples can contain arrays of numbers, NumPy and Python numbers, ``str``, ``bytes``, ``None``, and lists and dicts of plain
     numbers and texts.
@@ -184,7 +193,7 @@ class Cache:
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return the stages that replace this stage and all ``stages`` before it.
 
-        The cache needs the stages before it for its key and its number of epochs. The source does not start if the cache is complete.
+        The cache needs the stages before it for its key and its number of epochs. :class:`Gate` skips the source if the cache is complete.
         """
         source, *rest = unique(stages)
         if isinstance(source.op, RowRanges):

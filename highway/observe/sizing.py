@@ -1,7 +1,7 @@
-"""Size a topology: compute the threads, processes, hosts, memory and network for a rate, and which resource becomes short first.
+"""Estimate the threads, processes, hosts, memory and network that a topology needs for a rate, and the resource that becomes short first.
 
-All functions depend only on a plan and the measured costs of its roles. The needs grow linearly with the rate. Only threads, processes
-and hosts are rounded to whole numbers.
+The functions depend only on a plan, the measured costs of its roles, the resources of a host and the rate. CPU time, network and disk grow
+linearly with the rate. Threads, processes and hosts are rounded to whole numbers. Memory depends on the numbers of threads and processes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from highway.topology.limits import memory
 from highway.topology.plan import Plan, Role, Side, names
 from highway.wire.rendezvous import REFRESH
 
-FULL = 0.9  # a host, a process and a thread are planned to be busy for this fraction of the time
-SLACK = 0.05  # a thread is not added if only this fraction of it is needed
+FULL = 0.9  # maximum fraction of the time in which a host, a process or a thread is planned to be busy
+SLACK = 0.05  # no thread or process is added if only this fraction of its time is needed
 MESSAGES = 2  # messages that can wait at each end of a connection, even if they are larger than its buffer
 
 GIL = "the GIL of a process"
@@ -30,6 +30,7 @@ class HostSize:
     """The resources of a host. ``None`` means unknown; an unknown resource is never short.
 
     Args:
+        cores: Number of CPU cores.
         memory_mb: Megabytes of memory.
         gbit: Gbit/s of one network interface of the host, in each direction.
         nics: Number of network interfaces.
@@ -45,7 +46,7 @@ class HostSize:
     gpus: int | None = None
 
     def part(self, what: str, amount: float) -> float:
-        """Return an amount of a resource as a fraction of what the host has. The units are those of :class:`RoleSize`."""
+        """Return an amount of a resource as a fraction of the host's amount; 0 if that is unknown. For the units, see :class:`RoleSize`."""
         network = self.gbit * self.nics if self.gbit else None
         has = {CORES: self.cores, MEMORY: self.memory_mb, IN: network, OUT: network, DISK: self.disk_mb, GPUS: self.gpus}[what]
         return amount / has if has else 0.0
@@ -63,13 +64,15 @@ class RoleSize:
     """The needs of a role for a rate.
 
     Args:
-        samples: Samples per second at the end of the role, over all its processes.
+        samples: Samples per second that the role yields. The number is the sum over all processes of the role.
         replicas: Number of processes of the role.
         threads: Worker threads of each stage, in each process.
-        hosts: Number of hosts, if they run only this role; 1 if the role must share a host with other roles because of its links.
+        hosts: Number of hosts, if each host runs only this role. If links over shared memory or UNIX sockets force the role to share a
+            host with other roles: 1.
         host: Needs of the role's processes on one host: cores, megabytes of memory, Gbit/s over all network interfaces, megabytes per
             second from files.
-        used: The maximum used fraction of each resource, together with the roles that must run on the same host.
+        used: The used fraction of each resource of a process and of a host. The host is the host with the most processes of the role.
+            Other roles that must run on the same host are included. GPUs are included only if a host has too few.
     """
 
     role: str
@@ -94,8 +97,8 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
             topology, this number is the minimum.
         given: The costs of the roles.
         host: The resources of each host.
-        rate: Samples per second of each role without receivers. The rate is the sum over the processes of the role. If each process gets
-            all samples, it is the rate of each process.
+        rate: Samples per second that each last role yields. A last role is a role that sends to no other role. The rate is the sum over the
+            processes of the role. If each process gets all samples, ``rate`` is the rate of each process.
     """
     handed_on = demands(plan, given, rate)
     known = [role for role in plan.roles.values() if role.name in given.roles]
@@ -122,12 +125,14 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
 
 
 def together(sizes: Sequence[RoleSize], host: HostSize) -> list[Used]:
-    """Return the fractions of one host's resources that all roles use together. A fraction above 1 means more than one host."""
+    """Return the used fractions of cores, memory and disk if one host runs all roles. A fraction above 1 means that it is too small."""
     return [Used(what, host.part(what, sum(each.host[what] * each.hosts for each in sizes))) for what in (CORES, MEMORY, DISK)]
 
 
 class Lookups(NamedTuple):
-    """Queries to a rendezvous per second, if links have names.
+    """Queries per second to a rendezvous, which is a server that maps names of links to addresses.
+
+    The estimate assumes that each link with a port has a name.
 
     Args:
         questions: Number of queries per second.
@@ -139,7 +144,7 @@ class Lookups(NamedTuple):
 
 
 def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
-    """Return the queries of the roles' processes to a rendezvous."""
+    """Return the number of queries that all processes send to a rendezvous."""
     planned, questions, asked = _with(plan, **{each.role: each.replicas for each in sizes}), set(), 0
     for link, spec in plan.links.items():
         if spec.over.has_port:
@@ -150,9 +155,10 @@ def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
 
 
 def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
-    """Return the resource of a topology that is used up first, and the rate at which it is used up; ``None`` if nothing was measured.
+    """Return the resource that limits the rate of a topology. ``None`` if nothing was measured.
 
-    Each host of the file has the resources ``host``. A file without hosts counts as one host. Memory is not considered.
+    ``part`` of the result is the maximum rate in samples per second, not a fraction. Each host that the topology file names has the
+    resources ``host``. If the file names no hosts, one host runs all processes. Memory and GPUs are not considered.
     """
     handed_on, used = demands(plan, given, 1.0), []
     for name, cost in given.roles.items():
@@ -172,7 +178,7 @@ def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
 
 
 def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
-    """Return the samples per second at the end of each role, over all its processes; for ``rate`` see :func:`size`."""
+    """Return the samples per second that each role yields, as the sum over its processes. For ``rate``, see :func:`size`."""
 
     def handed_on(name: str, passed: frozenset[str]) -> float:
         links = _links(plan, name, "from")
@@ -183,7 +189,7 @@ def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
         return max(flow(link, passed | {name}) / plan.count(link, "from") for link in links) * plan.roles[name].replicas
 
     def flow(link: str, passed: frozenset[str]) -> float:
-        """Return the samples per second that are sent on a link. Each sample counts once."""
+        """Return the samples per second that are sent on a link. A sample counts once, even if several receivers get it."""
         found = [0.0]
         for name in names(plan.links[link], "to"):
             taken = given.roles[name].taken if name in given.roles else 1.0
@@ -221,7 +227,7 @@ def _with(plan: Plan, **replicas: int) -> Plan:
 
 
 def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: HostSize) -> int:
-    """Return the number of a role's processes for a rate."""
+    """Return the number of processes that a role needs for a rate."""
     if _gets_all(plan, role.name):
         return role.replicas
     alone = _of_a_process(_with(plan, **{role.name: 1}), given, role.name, samples)
@@ -232,7 +238,11 @@ def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: 
 
 
 def _of_its_process(role: Role, cost: RoleCost, samples: float, replicas: int) -> Iterator[Used]:
-    """Yield how much one of ``replicas`` processes uses of the resources that exist once per process, such as the GIL."""
+    """Yield the used fractions of the resources of one process: the GIL, and the thread of each stage that has only one thread.
+
+    The role has ``replicas`` processes, and each has an equal part of the samples. If the role has ``autoscale``, also yield ``replicas``
+    as a fraction of the maximum number of processes.
+    """
     items = samples / cost.samples / replicas
     yield Used(GIL, items * sum(stage.held for stage in cost.stages))
     for stage in cost.stages:

@@ -27,8 +27,10 @@ class EpochProgress:
         yielded: Number of delivered batches.
         pending: The batches that were requested and not yet delivered: a dict from the number of a task to the worker and the indices of
             the batch.
-        workers: The state of each worker after its last delivered batch. Without workers, the state of this process.
-        fetching: Without workers, returns the state of this process.
+        workers: The state of each worker after its last delivered batch. If ``num_workers`` is 0, a list with one state: the state of this
+            process before or after the loop.
+        fetching: Reads the batches in this process during the loop if ``num_workers`` is 0. While it is set, :meth:`snapshot` takes the
+            state of this process from ``fetching``, and ignores ``workers``.
         base_seed: torch's seed of the epoch. Each worker adds its number to this seed.
         shared_seed: torch's seed for data pipes, which all workers share.
         failed: The worker and the indices of the last batch, if reading this batch raised an error. A resumed run tries the batch again.
@@ -55,7 +57,11 @@ class EpochProgress:
     keeps_workers: bool = False
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the progress as a dict. It does not contain the generators of the process, because they continue to change."""
+        """Return the progress as a dict.
+
+        The dict does not contain the states of the process's random generators, because these generators continue to change.
+        :func:`to_public` adds the states.
+        """
         workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
         if self.has_finished:
             kept = workers if self.keeps_workers or self.num_workers == 0 else []
@@ -90,7 +96,11 @@ def at_start(state: WorkerState) -> WorkerState:
 
 
 def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Convert a snapshot to a state that JSON can hold. The states of the user's objects are not converted, so JSON must support them."""
+    """Convert a snapshot to a state that JSON can hold.
+
+    If the snapshot has no states of the process's random generators, add their current states. The states of the user's objects are not
+    converted, so JSON must support them.
+    """
     order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
     workers = [{**state._asdict(), **{name: as_text(getattr(state, name)) for name in _GENERATORS}} for state in snapshot["workers"]]
     generators = snapshot.get("generators") or states_of(GLOBAL)

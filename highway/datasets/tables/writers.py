@@ -34,7 +34,8 @@ class TableWriter:
         """Append a sample. Its fields must have the same names and types as the fields of the first sample.
 
         Raises:
-            ItemError: names or types of fields differ, or no column can hold a value. The message names the sample and the field.
+            ItemError: the names or the types of the fields differ from the first sample; the sample has no fields, or has a field
+                ``__key__``; or a value has a type that no column can hold. The message names the sample.
         """
         cells = {
             KEY: self._cell(key, KEY, key),
@@ -80,7 +81,7 @@ class TableWriter:
         self._columns, self._size = {field: [] for field in self._kinds}, 0
 
     def finish(self) -> None:
-        """Write the remaining samples and the end of the file. Raises ValueError without samples, because the columns are unknown."""
+        """Write the remaining samples and the end of the file. Raise ValueError without samples, because the columns are unknown."""
         if self._file is None:
             raise ValueError(f"{self._path}: no sample was added, so the columns are unknown; add a sample, or do not write this file")
         if self._columns[KEY]:
@@ -88,7 +89,7 @@ class TableWriter:
         self._file.close()
 
     def forget(self) -> None:
-        """Close the unfinished file."""
+        """Close the file if it was created. Closing a finished file again does nothing."""
         if self._file is not None:
             self._file.close()
 
@@ -107,7 +108,13 @@ def begin_arrow(path: str, schema: pa.Schema) -> Any:
 
 @contextmanager
 def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> Iterator[TableWriter]:
-    """Yield a writer, which creates the file at ``path`` for the first sample. At the end, complete the file if there was no error."""
+    """Yield a writer. At the end of the ``with`` block, complete the file if there was no error, and close it.
+
+    Args:
+        path: The final name of the file, for messages.
+        begin: Creates the file, at its temporary name. The writer calls ``begin`` when the first sample is added.
+        rows_per_block: Number of rows of a row group or record batch; see :func:`parquet_writer`.
+    """
     writer = TableWriter(path, begin, rows_per_block)
     try:
         yield writer
@@ -127,7 +134,8 @@ def parquet_writer(
 
     Args:
         path: The file.
-        rows_per_block: Number of rows of a row group. ``None``: as many rows as fit into 16 MiB.
+        rows_per_block: Number of rows of a row group. A row group also ends when its values reach 512 MiB. ``None``: a row group ends
+            after 65,536 rows, or when its values reach 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another compression of Parquet.
         durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
@@ -140,11 +148,14 @@ def parquet_writer(
 
 @contextmanager
 def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = False) -> Iterator[SampleWriter]:
-    """Write an uncompressed Arrow file, whose rows can be read one by one. File name and keys are the same as in :func:`parquet_writer`.
+    """Write an uncompressed Arrow file. Each row can be read alone.
+
+    As in :func:`parquet_writer`, the file gets its final name only when it is complete, and the column ``__key__`` contains the keys.
 
     Args:
         path: The file.
-        rows_per_block: Number of rows of a record batch. ``None``: as many rows as fit into 16 MiB.
+        rows_per_block: Number of rows of a record batch. A record batch also ends when its values reach 512 MiB. ``None``: a record batch
+            ends after 65,536 rows, or when its values reach 16 MiB.
         durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     >>> with arrow_writer("photos.arrow") as writer:

@@ -32,7 +32,9 @@ RELEASE = 0.5  # maximum seconds until an address is free, because a closed sock
 # If a closing socket has no time to send the rest of a message, and the receiver leaves at the same moment, libzmq 4.3.5 aborts the process
 # (session_base.cpp:233, issue 3442 of libzmq).
 LEAST_LINGER_MS = 1000
-AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds between attempts to reconnect to the address of a stranger: at first, and at most
+# A *stranger* is a program that does not speak ZMTP 3 (the protocol of ZeroMQ), or that must announce that it is highway and does not.
+# If an end has connected to a stranger, it tries again after AGAIN seconds at first, and after at most AGAIN_LATEST seconds later.
+AGAIN, AGAIN_LATEST = 0.1, 10.0
 SETTLE = 0.05  # maximum seconds until both ends of a closing connection have released each other within libzmq
 MAX_HWM = 1000  # maximum number of messages that wait at each end of a connection
 USUAL_MB = 4  # assumed size of messages before the first message, in megabytes
@@ -92,10 +94,11 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
-        # Handshakes have ZeroMQ's default limit of 30 s, because the doorkeeper can wait for the GIL, and a peer can be stopped. With a
-        # shorter limit, such peers would count as strangers. With this limit, a stalled stranger can count as a peer for 30 s, but gets no
-        # messages. With a domain, libzmq refuses peers that do not speak ZMTP 3. Without a domain, libzmq treats any other stream of bytes
-        # as ZMTP 1.
+        # ZeroMQ's default limit for a handshake is 30 s. A shorter limit would count slow peers as strangers: the doorkeeper, which is the
+        # thread that accepts or refuses peers, can wait for the GIL, and the process of a peer can be suspended. With the default limit, a
+        # stranger that sends nothing can count as a peer for 30 s, but gets no messages.
+        # The domain is a text that tells the doorkeeper the topology file of this socket. With a domain, libzmq refuses peers that do not
+        # speak ZMTP 3. Without a domain, libzmq treats any stream of bytes that is not ZMTP 3 as ZMTP 1.
         _, self.socket.zap_domain = context.credentials(self.link)
         if options.peers == "highway":
             if self.link.bind:
@@ -118,13 +121,14 @@ class BaseSocket:
     def _attach_all(self, link: Link, whole: Link) -> None:
         """Open the addresses of ``link``. ``whole`` is the link with all addresses of this socket."""
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
-        # If this end connects to several receivers, absent receivers get no share of the messages. If this end connects to one receiver,
+        # With ``immediate``, ZeroMQ queues messages only for established connections. So absent receivers get no share of the messages. A
+        # sender sets this option if it has several locations, or if the transport has names, even with one location. In all other cases,
         # unsent messages survive a restart of the receiver. A receiver never sets this option, because ZeroMQ would drop its unread
         # messages when the sender closes.
         self.socket.immediate = self._option == zmq.SNDHWM and (len(whole.locations) > 1 or whole.transport.is_named)
         ends = list(zip(link.urls, link.transports, link.locations, strict=True))
         if any(transport.location == "path" and location.startswith("@") for _, transport, location in ends):
-            # The name is not a file, so file permissions do not protect the socket.
+            # A path that begins with @ is the name of an abstract UNIX socket. It is not a file, so no file permissions protect the socket.
             self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         for end in ends:
             self._attach(*end)
@@ -201,7 +205,7 @@ class BaseSocket:
         self._left = set()
 
     def _meet(self) -> None:
-        """Check which user owns a path or name, before any data is sent or received."""
+        """If this end connects to a path or name, check which user owns it, before any data is sent or received."""
         checked = self._checked_locations()
         self._checks_user = bool(checked) and not self.link.bind
         if self._checks_user:
@@ -252,8 +256,9 @@ class BaseSocket:
     def _disconnect_refused(self) -> None:
         """Disconnect from addresses whose handshake has failed, until the next attempt.
 
-        After a failed handshake, ZeroMQ does not retry, and frees the connection's memory, but keeps a pointer to the memory. A later
-        ``disconnect`` would end any connection that uses this memory. So call this method before any new connection.
+        After a failed handshake, ZeroMQ does not reconnect. It frees the memory of the connection, but keeps a pointer to this memory. A
+        new connection can use the same memory. If the old address is disconnected after that, ZeroMQ ends the new connection. Therefore,
+        call this method before each new connection.
         """
         self._monitor.peers()
         refused, tries_both = self._monitor.refused, self._monitor.tries_both
@@ -289,11 +294,11 @@ class BaseSocket:
     def _fit(self, nbytes: int) -> None:
         """Set the high-water mark, which counts messages, to the budget divided by the size of the first message.
 
-        The mark is set only once, and only for open connections. Later connections have the mark of :meth:`_configure`, which ZeroMQ copied
-        when the address was bound. While a connection closes (:meth:`_is_calm`), the mark cannot be set: a receiver tries again with its
-        next message, and a sender waits.
+        The mark is set once, for the connections that are open at this time. Later connections get the mark of :meth:`_configure`, because
+        ZeroMQ copied that mark when the address was bound. While a connection closes, the mark cannot be set (see :meth:`_is_calm`). A
+        receiver then tries again with its next message. A sender waits, and tries again.
 
-        A receiver in ZeroMQ confirms messages only each time it has read half as many messages as its mark. So a connection can wait
+        A ZeroMQ receiver confirms messages in groups. The size of a group is half of the receiver's mark. Therefore, a connection can wait
         forever in three cases: the sender lowers its mark while messages are in transit, the receiver raises its mark, or the mark is 1.
 
         Later messages can be larger than the first message. Therefore a receiver never raises its mark, and a sender limits the bytes with
@@ -315,7 +320,7 @@ class BaseSocket:
         If the mark is set while a connection closes, libzmq 4.3.5 can write into freed memory. The monitor reports a closing connection
         before the socket notices the end of the connection, so this method misses no connection.
         """
-        self.socket.getsockopt(zmq.EVENTS)  # so that the mark is also set for new connections
+        self.socket.getsockopt(zmq.EVENTS)  # ZeroMQ then processes new connections, so that the mark is also set for these
         peers = BaseSocket.peers(self)  # not self.peers(), which counts subscriptions for a publisher
         gone = peers.seen - peers.live if peers else 0
         if gone != self._gone:
@@ -323,7 +328,10 @@ class BaseSocket:
         return time.monotonic() - self._last_gone > SETTLE
 
     def _retry(self, event: int, timeout: float | None, what: str, attempt: Callable[..., T], *arguments: Any) -> T:
-        """Call ``attempt`` as soon as the socket is ready, and return its result. A call can block for ``POLL_MS``."""
+        """Call ``attempt`` as soon as the socket is ready, and return its result. Raise TimeoutError after ``timeout`` seconds.
+
+        A call can block for ``POLL_MS``.
+        """
         deadline = deadline_of(timeout)
         left = POLL_MS if timeout is None or timeout * 1000 >= POLL_MS else max(0, int(timeout * 1000))
         while True:
@@ -364,7 +372,7 @@ class BaseSocket:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether there is only one connection."""
+        """Whether this end can have only one connection."""
         return not self.link.bind and len(self.link.urls) == 1
 
     def _check_process(self) -> None:
