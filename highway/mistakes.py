@@ -62,8 +62,8 @@ class InputWatch:
         holder = next((stage for roots, stage in self._roots if written and _holds(roots, written, seen)), None)
         if holder is not None:
             log.warning(
-                "highway: the map %s writes into its input, which the stage %s still holds: the data are changed, and the next epoch reads "
-                "the changed data; return a new array, such as image * 2 for image *= 2, or copy the items first: "
+                "highway: the map %s writes into its input, which the stage %s still holds: this changes the data of the source, and "
+                "the next epoch reads the changed data; return a new array, such as image * 2 for image *= 2, or copy the items first: "
                 "Pipeline([..., copy.deepcopy, %s, ...]); %s",
                 name,
                 holder,
@@ -166,16 +166,16 @@ def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
     changed = [key for key, value in before.items() if key in after and after[key] != value]
     if draws := [key for key in changed if isinstance(after[key], _Draws)]:
         log.warning(
-            "highway: Processes: %s draws from a generator of its own, %s, and each process has a copy of it in the same state, so that "
-            "all draw the same numbers; take the generator as an argument, rng: highway passes one for each item; %s",
+            "highway: Processes: %s draws from its own generator, %s. Each process has a copy of this generator in the same state, so "
+            "all processes draw the same numbers; take the generator as an argument, rng: highway passes a generator for each item; %s",
             name,
             ", ".join(draws),
             _SWITCH,
         )
     if counts := [key for key in changed if key not in draws]:
         log.warning(
-            "highway: Processes: %s changes %s with an item, and each process has its own, which sees no items of the others; count in a "
-            "stage before or after Processes, or return the value with the item; %s",
+            "highway: Processes: %s changes %s with an item, but each process has its own copy, which does not change for items of "
+            "other processes; count in a stage before or after Processes, or return the value with the item; %s",
             name,
             ", ".join(counts),
             _SWITCH,

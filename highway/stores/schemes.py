@@ -28,7 +28,7 @@ class Store:
     first: str = ""
     by_obstore: bool = False
     is_http: bool = False
-    credentials: str = "look at the credentials"
+    credentials: str = "check the credentials"
     endpoint: str = ""
     endpoints: tuple[str, ...] = ()
     lists_in_order: bool = False
@@ -42,11 +42,11 @@ class Store:
 
 
 _S3 = (
-    "say who you are by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws configure export-credentials --format env` prints those of a "
+    "set the credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws configure export-credentials --format env` prints those of a "
     "profile), or AWS_SKIP_SIGNATURE=true for a public bucket"
 )
-_GS = "say who you are by GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
-_AZ = "say who you are by AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true if all may read it"
+_GS = "set the credentials by GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
+_AZ = "set the credentials by AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true for a public container"
 _AZ_ENDPOINTS = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 _HTTP = "put user and password before the host, or a token into the query"
 

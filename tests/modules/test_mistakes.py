@@ -253,7 +253,7 @@ def test_the_warning_of_written_input_can_be_switched_off(caplog, switched_off):
 def test_a_map_that_counts_in_each_process_by_itself_is_warned_of_once(capfd):
     assert list(Pipeline([range(20), Processes([Counts()], 2)])) == list(range(20))
     written = capfd.readouterr().err
-    assert written.count("Counts changes its attribute seen, its attribute labels with an item, and each process has its own") == 1
+    assert written.count("Counts changes its attribute seen, its attribute labels with an item, but each process has its own copy") == 1
     assert "count in a stage before or after Processes" in written
 
 
@@ -267,7 +267,7 @@ def test_a_map_whose_copies_draw_the_same_numbers_in_each_process_is_warned_of(c
     list(Pipeline([range(20), Processes([Draws(own)], 2)]))
     written = capfd.readouterr().err
     assert (
-        written.count("Draws draws from a generator of its own, its attribute own, and each process has a copy of it in the same state")
+        written.count("Draws draws from its own generator, its attribute own. Each process has a copy of this generator in the same state")
         == 1
     )
     assert "take the generator as an argument, rng" in written
@@ -278,7 +278,7 @@ def test_a_map_whose_copies_draw_the_same_numbers_in_each_process_is_warned_of(c
 )
 def test_a_map_that_counts_in_a_variable_outside_of_its_function_is_warned_of_once(capfd, op, variable):
     assert list(Pipeline([range(20), Processes([op], 2)])) == list(range(20))
-    assert capfd.readouterr().err.count(f"changes {variable} with an item, and each process has its own") == 1
+    assert capfd.readouterr().err.count(f"changes {variable} with an item, but each process has its own copy") == 1
 
 
 def test_what_is_opened_once_in_each_process_is_not_warned_of(capfd):
