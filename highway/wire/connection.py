@@ -1,4 +1,4 @@
-"""``Connection``: one end of a link, for a training loop or a script. Its arguments and methods are those of tensorcom's ``Connection``."""
+"""``Connection``: one end of a link, for a training loop or a script. It replaces tensorcom's ``Connection``."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ class Connection:
 
     Use a connection only on the thread that created it. A loop over a connection ends after ``total`` samples, or when all senders have
     announced their end. The loop then closes the connection. :class:`~highway.modules.ZMQSink` announces its end. A ``Connection``
-    announces its end only if its URL has ``?end=1``, and stock tensorcom senders never announce their end. If you send, or leave the loop
-    early, use a ``with`` block or call :meth:`close`. Otherwise you get a ResourceWarning, and highway closes the connection later.
+    announces its end only if its URL has ``?end=1``. Senders that use tensorcom itself never announce their end. If you send, or leave the
+    loop early, use a ``with`` block or call :meth:`close`. Otherwise Python warns with a ResourceWarning, and the socket stays open until
+    this thread creates another connection, or until the process exits.
 
     Args:
         url: One URL or several. The scheme determines the type of the socket, and which end binds (see :mod:`highway.wire.url`). With
             ``None``, call :meth:`connect` later.
         epoch: The ``len()`` of the connection, for frameworks that need the length of an epoch.
-        total: Number of samples after which a loop over the connection ends. -1: no limit.
+        total: Number of samples after which a loop over the connection ends. 0 or less: no limit.
         multipart: Whether to send each header and each array in a separate frame, or the whole message in a single frame.
-        infos: To send: one name of up to 8 ASCII characters for each array. To receive: ``True`` returns ``(arrays, infos)``. If a list is
-            given, the received names must equal the list.
-        device: Device of PyTorch. If given, received arrays become tensors on this device. ``None`` keeps numpy arrays.
+        infos: For a sender, one name of up to 8 ASCII characters for each array. For a receiver, ``True`` returns ``(arrays, infos)``, and
+            a list is compared with the received names, which must be equal.
+        device: A PyTorch device, such as ``"cuda"``. If given, received arrays become tensors on this device. ``None`` keeps numpy arrays.
         allow64: Whether arrays with 64-bit elements may be sent.
         raw: Whether to return the undecoded frames of each message.
         batch_transforms: Functions to apply to the arrays of a received message: the first function to the first array, and so on. If there
             are fewer functions than arrays, the list of functions repeats. ``None`` instead of a function keeps the array unchanged.
-        batch_count: Whether a message counts as ``len(first_array)`` samples. ``False``: a message counts as one sample.
+        batch_count: Whether a message counts as ``len(first_array)`` samples. If ``False``, a message counts as one sample.
         converters: Functions to apply after ``batch_transforms``, in the same form as ``batch_transforms``; or ``"torch"``,
             ``"torch_cuda"`` or ``"numpy"``.
-        report: In a loop, number of samples between two printed lines about the rate. -1: print nothing.
+        report: In a loop, number of samples between two printed lines about the rate. 0 or less: print nothing.
         stats_horizon: Number of messages from which the recent rates in :attr:`stats` are computed.
         noexpand: Whether braces in the URL are not expanded.
-        on_error: ``"raise"`` raises an error for a message that cannot be decoded. ``"skip"`` skips the message. Both count the message as
+        on_error: In a loop over the connection, ``"raise"`` raises FrameError if a message cannot be decoded, or if its names differ from
+            ``infos``. ``"skip"`` skips the message. :meth:`recv` always raises. Messages that cannot be decoded are counted as
             ``malformed`` in :attr:`counters`.
         writable: Whether received arrays are writable copies, aligned to 64 bytes. By default, received arrays are read-only views of the
             message: writing raises numpy's ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Tensors of
@@ -59,8 +61,9 @@ class Connection:
 
     Attributes:
         stats: A :class:`Statistics` with counts and rates of messages and bytes.
-        counters: Dict of received ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed``.
-        batch_size: Number of samples in the last received message; 1 before the first message.
+        counters: A receiver's counts: a dict with ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late``, ``malformed`` and others.
+            Empty for a sender.
+        batch_size: Length of the first array of the last received message; 1 before the first message. ``raw`` does not update it.
         sampler, batch_sampler: ``None``. Some frameworks read these attributes of each loader.
 
     Raises:
@@ -219,7 +222,7 @@ class Connection:
         return data if self.infos is None else tenbin.check_infos(data, list(message.infos), self.infos)
 
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
-        """Send all items of ``source``. Then wait until all messages have left this process.
+        """Send all items of ``source``. Then wait until all messages have left this process. It also raises the errors of :meth:`send`.
 
         Args:
             source: Yields items that :meth:`send` accepts.
@@ -248,7 +251,9 @@ class Connection:
         return self.epoch
 
     def batchsize(self, xs: Any) -> int:
-        """Return the number of samples in a message: the length of its first array, or 1 if ``batch_count`` is false.
+        """Return the number of samples in a message: the length of its first array.
+
+        Return 1 if ``batch_count`` is false, or if there are no arrays.
 
         Args:
             xs: The arrays of the message.
@@ -267,7 +272,11 @@ class Connection:
         return to_dataset(self, signature)
 
     def close(self) -> None:
-        """Close the socket. Unsent messages are still sent in the background, for up to ``linger_ms``. Closing again does nothing."""
+        """Close the socket.
+
+        Unsent messages are still sent in the background, for up to ``linger_ms``. If there are unsent messages and no connected receiver,
+        first wait up to ``linger_ms`` for a receiver. Closing again does nothing.
+        """
         if self._end:
             self._end.close()
         self._end = None

@@ -1,9 +1,11 @@
-"""Let a receiver over tcp or ipc leave without a loss: its senders pause until the receiver has left (docs/adr/0010-drain.md).
+"""Let a receiver over tcp or ipc leave a link without losing messages (docs/adr/0010-drain.md).
+
+The senders pause until the receiver has left.
 
 Each sender has a server on a separate thread. The server listens on a UNIX socket in the abstract namespace. The name of this socket
-contains the name of the sender. If the link goes to other machines, the server also listens on a TCP port, and the sender's messages
-contain this port. Receivers over any transport use the same server to report how many messages they have taken
-(:mod:`highway.wire.confirmation`).
+contains the name of the sender. If the link can reach other machines, the server also listens on a TCP port. The sender's messages contain
+this port. A *caller* is a connection to this server. Receivers of push and pull links, also over ``+shm``, call the same server to report
+how many messages they have taken (:mod:`highway.wire.confirmation`).
 
 1. The receiver connects to the server, and sends the sender's name.
 2. The sender pauses, and replies with the number of messages that it has sent. On each connection of the link, the sender then sends marks
@@ -36,15 +38,15 @@ from highway.wire.transports.protocol import Frame, Peers
 from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
-STILL_READING, FOUND = b"\0", b"\1"  # a leaving receiver repeats STILL_READING as a sign of life, and sends FOUND when it has read the mark
+STILL_READING, FOUND = b"\0", b"\1"  # a leaving receiver repeats STILL_READING, and sends FOUND after it has read the mark
 _NUMBER: Final = struct.Struct("<Q")  # the sender's reply: how many messages it had sent when it paused
-PAUSE: Final = 20.0  # maximum seconds until a receiver has left; after this time, the sender continues anyway
+PAUSE: Final = 20.0  # maximum seconds that the sender waits until a receiver has left; then the sender continues
 SILENCE: Final = 3.0  # maximum seconds between two signs of life of a receiver
 READING: Final = 0.1  # seconds after which a receiver sends the next sign of life
-HELLO: Final = 2.0  # maximum seconds until a caller names the sender; on a busy machine, a caller can be slow after it has connected
-GONE: Final = 5.0  # maximum seconds until ZeroMQ notices that a receiver is gone
+HELLO: Final = 2.0  # maximum seconds until a caller sends the sender's name; on a busy machine, this can take long
+GONE: Final = 5.0  # maximum seconds to wait until ZeroMQ reports that a receiver has disconnected
 ROUND: Final = 0.05  # seconds between two rounds of marks
-PENDING: Final = 128  # maximum number of callers that have not named the sender yet; the oldest is dropped for a new caller
+PENDING: Final = 128  # maximum number of callers that have not sent the sender's name yet; a new caller replaces the oldest
 
 
 class LeaveServer:
@@ -72,7 +74,7 @@ class LeaveServer:
         self._pid = os.getpid()
         self._callers: dict[socket.socket, _Caller] = {}
         self._paused_at = self._rests_until = self._marks_at = float("-inf")
-        # For the last pause: messages sent before the pause, receivers that left during it, and connections that had closed before it.
+        # Messages sent before the last pause, receivers that left during the pause, and connections closed before the pause.
         self._number = self._gone = self._closed_before = 0
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
         self.port = self.left = 0
@@ -113,7 +115,7 @@ class LeaveServer:
                 sock.close()
 
     def _patience(self) -> float | None:
-        """Return the seconds until the next action that does not depend on a caller; ``None`` if no action is due."""
+        """Return the maximum seconds to wait for callers, because an action is due then; ``None``: no limit."""
         if self._sender.is_paused:
             return ROUND
         due = [caller.since + HELLO for caller in self._callers.values() if not caller.is_known]
@@ -135,7 +137,10 @@ class LeaveServer:
             self._drop(connection)
 
     def _hear(self, sock: socket.socket) -> None:
-        """Receive from a caller: first the name of this sender, which only the sender's receivers know, then the progress of the caller."""
+        """Receive from a caller: first the name of this sender, then the progress of the caller.
+
+        Only the sender's receivers know the name. If the caller reports taken messages, pass the connection to ``confirmed``.
+        """
         caller = self._callers.get(sock)
         if caller is None:  # the caller was dropped in this round
             return
@@ -187,10 +192,10 @@ class LeaveServer:
             self._sender.mark(self._mark(self._number))
 
     def _may_begin(self, now: float) -> bool:
-        """Return whether a receiver can leave now, and pause the sender for this receiver.
+        """Return whether a receiver can leave now. If so, pause the sender, unless the sender is paused already.
 
-        Several receivers can leave in one pause. After a pause, the sender runs for at least the duration of the pause, so that repeated
-        calls cannot stop the sender.
+        Several receivers can leave in one pause. After a pause, the sender runs for at least as long as the pause took. So repeated calls
+        cannot stop the sender.
         """
         if self._sender.is_paused:
             return now < self._paused_at + PAUSE
@@ -202,7 +207,7 @@ class LeaveServer:
         return True
 
     def _go_on(self) -> None:
-        """End the pause when ZeroMQ has noticed that the receivers have left."""
+        """End the pause after ZeroMQ has reported that the receivers have disconnected, or after ``GONE`` seconds."""
         noticed = time.monotonic() + GONE
         if self._gone:
             while _closed(self._sender.peers()) < self._closed_before + self._gone and time.monotonic() < noticed:
@@ -225,7 +230,7 @@ class _Caller:
     Args:
         since: Time when the caller connected.
         said: The part of the sender's name that has been received so far.
-        is_known: Whether the caller has named the sender.
+        is_known: Whether the caller has sent the sender's name.
         leaves_since: Time when the sender was paused for the caller; ``None`` before the pause.
         heard: Time when the caller last sent something.
         is_found: Whether the caller has read a mark.
@@ -240,7 +245,10 @@ class _Caller:
 
 
 class Leave:
-    """The receiver's side: notifies senders that the receiver leaves, and tracks which marks are missing. For the receiving thread only."""
+    """The receiver's side: notifies senders that the receiver leaves, and tracks which marks are missing.
+
+    Use it only on the receiving thread.
+    """
 
     def __init__(self) -> None:
         self._asked: dict[bytes, socket.socket] = {}
@@ -251,7 +259,10 @@ class Leave:
         self.unreachable: set[bytes] = set()
 
     def tell(self, name: bytes, port: int | None, host: str) -> None:
-        """Begin or continue to notify a sender; ``port`` is the port that the sender announced, if any."""
+        """Begin or continue to notify a sender.
+
+        ``port`` and ``host`` are as for :func:`call`. If the sender cannot be reached, add its name to ``unreachable``.
+        """
         if name in self._told or name in self.unreachable:
             return
         try:
@@ -274,7 +285,7 @@ class Leave:
                 self._asked[name].send(FOUND)
 
     def waits_for(self, name: bytes) -> bool:
-        """Return whether the sender can be reached, but its mark has not been read yet."""
+        """Receive the sender's reply, if it has come. Return whether the sender can be reached and its mark has not been read yet."""
         if name in self.unreachable or name in self.marked:
             return False
         if name in self._told:
@@ -306,7 +317,7 @@ class Leave:
 
 
 def has_back_channel(link: Link) -> bool:
-    """Return whether receivers can notify a link's senders that they leave: on push and pull links over a transport that has marks."""
+    """Return whether the receivers of a link can notify the senders that they leave. This needs a push and pull link over tcp or ipc."""
     return not link.fans_out and link.transport.departure == "marks"
 
 
@@ -316,7 +327,11 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return the local IP address of a link: the bound address, or the local address of a route to its first peer; ``""`` if unknown."""
+    """Return the local IP address of a link, or ``""`` if it is unknown.
+
+    If this end binds, the address is the bound address. If this end connects, the address is the local address of the route to the first
+    peer. For links by name, the address comes from the rendezvous.
+    """
     locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:
         return rendezvous.directory(str(link)).host if link.transport.is_named else ""
@@ -338,10 +353,13 @@ def _family_of(host: str) -> socket.AddressFamily:
 
 
 def call(name: bytes, port: int | None, host: str) -> socket.socket:
-    """Begin to connect to a sender's server, without waiting. The connection of the returned socket may not be established yet.
+    """Begin to connect to a sender's server, without waiting.
+
+    The connection of the returned socket may not be established yet. First try the UNIX socket, then the TCP port. ``port`` is the number
+    in the sender's messages: ``None`` if the sender has no server, and 0 if the server has no TCP port.
 
     Raises:
-        OSError: the sender cannot be reached.
+        OSError: the sender has no server, or cannot be reached.
     """
     if port is None:
         raise ConnectionRefusedError
@@ -359,7 +377,7 @@ def call(name: bytes, port: int | None, host: str) -> socket.socket:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Return whether the other side can belong to this user. Only a UNIX socket reports the user of the other side."""
+    """Return False if the other side belongs to another user. Over TCP, the user is unknown, so return True."""
     return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 

@@ -22,15 +22,15 @@ log = logging.getLogger("highway")
 
 CHECK_EVERY_AT_THE_END = 0.1  # seconds between two checks of the connections after a sender has ended
 CHECK_EVERY = 1.0  # seconds between two checks of the connections before a sender has ended
-# Seconds without a message before a warning, if no connected sender could send a message; the interval doubles after each warning.
+# Seconds without a message before a warning, if no connected sender can send more. The interval doubles after each warning.
 TELL_AFTER = 10.0
-TELL_SILENCE_AFTER = 60.0  # seconds without a message before a warning, while a connected sender could send a message
+TELL_SILENCE_AFTER = 60.0  # seconds without a message before a warning, if a connected sender can send more
 TELL_AT_LEAST = 600.0  # maximum seconds between two warnings
 
 FOR_EVER = float("inf")
 
 wait_for_senders: float | None = None
-"""Seconds that receivers of this process wait while no sender is connected. Then the stream ends.
+"""Maximum seconds that receivers of this process wait while no sender is connected. After this time, the stream ends.
 
 ``None``: no limit.
 """
@@ -85,7 +85,8 @@ class LinkReceiver:
         """Wait for the next item.
 
         Raises:
-            EndOfStream: all senders have ended. Each later call also raises this error.
+            EndOfStream: all senders have ended, or no sender came within :data:`wait_for_senders` seconds. Each later call also raises this
+                error.
             TimeoutError: no message came within ``timeout`` seconds.
             FrameError: the message is malformed. The next call returns the next message.
         """
@@ -118,7 +119,10 @@ class LinkReceiver:
         raise EndOfStream(f"{self._link}: the stream has ended")
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
-        """Return the undecoded frames of the next message (or end message). Raises the errors of :meth:`recv` except ``FrameError``."""
+        """Return the undecoded frames of the next message, which can be an end message.
+
+        Raises the errors of :meth:`recv` except ``FrameError``.
+        """
         frames = self._frames(deadline_of(timeout))
         if frames is None:
             raise EndOfStream(f"{self._link}: the stream has ended")
@@ -151,7 +155,7 @@ class LinkReceiver:
             return frames
 
     def leave(self) -> None:
-        """If possible, notify the senders, so that they use other receivers. Messages that were sent before can still be received."""
+        """Notify the senders, if possible, so that they use other receivers. This end can still receive messages that were sent before."""
         self.transport_end.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
@@ -199,7 +203,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether no more messages will come. If messages can come, log the reason for waiting at growing intervals."""
+        """Return whether no more messages will come. If more can come, log at growing intervals why the receiver waits."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
@@ -221,7 +225,10 @@ class LinkReceiver:
         return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
 
     def _wait_on(self, peers: Peers, may_come: bool) -> bool:
-        """Log the reason for waiting, at growing intervals. Return whether the receiver has waited for ``wait_for_senders`` seconds."""
+        """Log at growing intervals why the receiver waits.
+
+        Return whether it has waited for ``wait_for_senders`` seconds without a sender.
+        """
         silence, now = self._silence, time.monotonic()
         if silence.messages != self.counters["messages"] or silence.may_come != may_come:
             self._silence = silence = _Silence(self.counters["messages"], now, TELL_SILENCE_AFTER if may_come else TELL_AFTER, may_come)

@@ -1,6 +1,7 @@
 """The sending end of a link: send numbered items over a socket, and announce the end of the stream.
 
-``docs/reference/wire.md`` describes how the end of a stream is announced, and the guarantees.
+``docs/reference/wire.md`` describes the guarantees, and how the end of a stream is announced. To *drain* a pipeline is to end it without
+losing items: the source stops, and all items that have been read are delivered.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-LOOK_EVERY = 0.5  # seconds between two checks whether to give up a message, because the pipeline is drained
+LOOK_EVERY = 0.5  # seconds between two checks whether the pipeline is drained and the message cannot be sent
 CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connections
 TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
-TELL_AGAIN = 1.0  # maximum seconds until the end message is repeated, because a receiver without room for the end message was skipped
-TELL_READING_AFTER = 60.0  # seconds before a warning, if receivers have not read the end and take no messages
-MOST_SILENT = 600.0  # seconds until the sender ends although these receivers have not read the end
-FIRST_REPORT = 1.0  # maximum seconds until a receiver that reads sends its first report
+TELL_AGAIN = 1.0  # maximum seconds between two end messages; they are repeated, because receivers without room are skipped
+TELL_READING_AFTER = 60.0  # seconds without progress of the receivers, after the end message, before a warning
+MOST_SILENT = 600.0  # seconds without progress of the receivers, after the end message, before the sender stops waiting
+FIRST_REPORT = 1.0  # maximum seconds to wait for the first report of a receiver
 
 
 class LinkSender:
@@ -44,7 +45,7 @@ class LinkSender:
     Args:
         link: The link to send to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` overrides it.
-        made: The software and the host of this process, for the envelope; empty by default.
+        made: The software and the host of this process, for the envelope (the header) of each message; empty by default.
         hears_leave: Whether receivers can announce that they leave, and report the messages that they have taken. If true, a thread is
             started.
 
@@ -52,7 +53,7 @@ class LinkSender:
         name: The sender's name in messages: random bytes.
         bound: Addresses that peers can connect to; empty if this end connects.
         transport_end: The sending end of the transport, which sends the frames.
-        tap: The tap for viewers, if the link has one.
+        tap: The tap: a second socket from which viewers read copies of the messages. ``None`` if the link has no tap.
 
     Raises:
         ConfigError: the codec is unknown.
@@ -95,7 +96,7 @@ class LinkSender:
         self._link = whole
 
     def wait_for_receivers(self) -> bool:
-        """Wait until the link's required number of receivers is connected. Return False if the pipeline is drained before that."""
+        """Wait until the link's required number of receivers is connected. Return False if the pipeline is drained before."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
@@ -134,8 +135,8 @@ class LinkSender:
             Whether to continue: False if the pipeline was drained before the first receiver connected.
 
         Raises:
-            LinkError: the pipeline was drained and no receiver came, so items are lost.
-            TypeError: a field cannot be sent. The message names the field and a solution.
+            LinkError: the pipeline is drained, and no receiver came or came back within ``linger_ms``, so items are lost.
+            ItemError: the item cannot be sent, for example because a field has 64-bit elements or is too large. ItemError is a TypeError.
             TimeoutError: there was no room within ``timeout`` seconds.
         """
         if passport is not None:
@@ -156,10 +157,11 @@ class LinkSender:
         """Send a message. If the pipeline is drained and no receiver is connected, wait at most ``linger_ms`` for an earlier receiver.
 
         Returns:
-            Whether the message was sent. If not, no receiver has ever connected, and only items that this process itself created are lost.
+            Whether the message was sent. False only if no receiver has ever connected, and this process has not received items from other
+            processes.
 
         Raises:
-            LinkError: no receiver came, and the message and later messages are lost.
+            LinkError: no receiver came, so the message and later messages are lost.
         """
         if timeout is not None or not in_stage():
             self.transport_end.send(frames, timeout)
@@ -187,10 +189,12 @@ class LinkSender:
     def finish(self) -> None:
         """Wait until all messages have left this process. If the link's option ``end`` is true, announce the end to the receivers.
 
-        While a receiver is connected, there is no time limit. Without a receiver, the limit is ``linger_ms``.
+        While a receiver is connected, there is no time limit. Without a receiver, the limit is ``linger_ms``. If receivers have reported
+        their progress, but then take no messages for ``MOST_SILENT`` seconds, the sender no longer waits for their confirmation.
 
         Raises:
-            LinkError: messages could not be delivered, or are not known to have arrived. The error message contains their number.
+            LinkError: messages could not be delivered, or it is unknown whether they have arrived. The error message contains the number of
+                messages.
         """
         self._drain()
         if self._link.options.end:
@@ -312,7 +316,10 @@ class LinkSender:
             peers = self.transport_end.peers() or peers
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
-        """Return whether messages might be lost: no receiver was sent the end message, and a receiver has left without notice."""
+        """Return whether messages might be lost.
+
+        This is so if no receiver got the end message, and a receiver disconnected without notice.
+        """
         if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left
@@ -322,7 +329,10 @@ class LinkSender:
         return 0 < peers.live <= self._confirmed.ended + self._confirmed.unreachable(peers.live)
 
     def _awaits_confirmation(self, peers: Peers) -> bool:
-        """Return whether to wait for a receiver that has not confirmed the end, or has not reported yet. False if drained."""
+        """Return whether to wait for a receiver that has not confirmed the end, or has not reported yet.
+
+        False if the pipeline is drained.
+        """
         if self._leave is None or here().draining:
             return False
         linger, now = self._link.options.linger_ms / 1000, time.monotonic()
@@ -343,8 +353,8 @@ class LinkSender:
         """Check that no receiver was killed or cut off while messages were on their way to this receiver.
 
         Raises:
-            LinkError: messages are not known to have arrived. If a launcher counts the messages of this process, or the pipeline is
-                drained, log a warning instead of this error.
+            LinkError: it is unknown whether messages have arrived. If a launcher counts the messages of this process, or the pipeline is
+                drained, this is only a warning.
         """
         peers = self.transport_end.peers()
         with self._confirmed.lock:

@@ -26,7 +26,7 @@ from highway.wire.url import Link
 log = logging.getLogger("highway")
 
 RETRY: Final = 0.05  # seconds between attempts to connect to an end that does not listen yet
-MOST_PENDING: Final = 64  # maximum number of connections without a hello, because highway sends the hello immediately
+MOST_PENDING: Final = 64  # maximum number of connections without a hello; few, because highway sends the hello immediately
 MOST_TOLD: Final = 16  # maximum number of different warnings that are logged
 LONGEST_NAME: Final = 80  # maximum bytes of a name
 
@@ -52,7 +52,7 @@ class _Target:
 
 @dataclass
 class _Pending:
-    """A connection over which no hello has come yet. ``calls``: whether this end has established the connection."""
+    """A connection over which no hello has come yet. ``calls`` is True if this end has connected, False if the other end has connected."""
 
     sock: socket.socket
     calls: bool
@@ -90,7 +90,7 @@ class Connections(Generic[P]):
         """Listen under a name.
 
         Raises:
-            LinkError: another process listens under the name.
+            LinkError: another process listens under the name, or the system does not allow listening.
         """
         sock = _new_socket()
         try:
@@ -105,7 +105,7 @@ class Connections(Generic[P]):
         self._watch(sock, sock)
 
     def connect(self, name: str) -> None:
-        """Connect to the process that listens under a name, as soon as it listens. Reconnect when the connection is lost."""
+        """Connect to the process that listens under a name, as soon as there is such a process. Reconnect after the connection is lost."""
         _address(name)
         self._targets.append(_Target(name))
 
@@ -134,7 +134,8 @@ class Connections(Generic[P]):
         """Wait at most ``timeout`` seconds for an event. Return the peers that have sent something, or have disconnected.
 
         Raises:
-            LinkError: the other end is incompatible, or as for :meth:`check`.
+            LinkError: this end has connected to a process that is incompatible or belongs to another user; it cannot connect; or as for
+                :meth:`check`.
         """
         self.check()
         if (self._targets and self._reconnect()) or (self._paused and not self._listen_again()):
@@ -263,7 +264,10 @@ class Connections(Generic[P]):
         pending.sock.close()
 
     def _refuse(self, pending: _Pending, why: str) -> None:
-        """Close a connection. If this end has established it, raise an error, because no other process listens under the name."""
+        """Close a connection, and log a warning.
+
+        If this end has connected, raise LinkError, because only one process can listen under a name.
+        """
         self._drop(pending)
         refusal = f"process {pending.pid} at the other end is refused: {why}"
         if pending.calls:

@@ -108,7 +108,10 @@ def _reader(sock: socket.socket) -> Callable[[], Packet]:
 
 
 def built(api: int = _EXTENSION_API) -> Calls | None:
-    """Return the functions of the C extension, or ``None`` if the extension was not built, or was built for another version of ``API``."""
+    """Return the functions of the C extension.
+
+    Return ``None`` if it was not built, or if its interface has another version than ``api``.
+    """
     try:
         import highway.wire.transports.shm._message as extension
     except ImportError:

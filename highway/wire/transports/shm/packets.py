@@ -19,13 +19,13 @@ from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
-SELDOM: Final = 1.0  # maximum seconds of a wait outside of a stage, because Python can miss a Ctrl-C that comes just before the wait
+SELDOM: Final = 1.0  # maximum seconds of a wait outside of a stage; Python handles a Ctrl-C that comes just before the wait only afterwards
 SOON: Final = 0.005  # seconds between two checks of a busy end for new and lost peers
-HOT: Final = 1 << 20  # bytes, about the size of a core's caches: a slot that returns within so many bytes is still in the caches
-KEPT: Final = 1 << 31
+HOT: Final = 1 << 20  # bytes, about the size of a core's caches; a slot is still in the caches if fewer bytes were written since
+KEPT: Final = 1 << 31  # bit of a slot number in a receiver's last packet: views still hold the slot
 MOST_FRAMES: Final = 4096
 MOST_SLOTS: Final = 64
-LARGEST: Final = 1 << 16  # bytes
+LARGEST: Final = 1 << 16  # maximum bytes of a packet that an end reads
 DESCRIPTOR: Final = struct.Struct("=i")
 # Plain ints, because a comparison of the socket module's enums takes as long as the system call.
 QUIET: Final = int(socket.MSG_NOSIGNAL)
@@ -81,7 +81,14 @@ class Hello(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """The content of a sender's packet: where a message is."""
+    """The content of a sender's packet for a message.
+
+    Args:
+        slot: Number of the message's slot.
+        receivers: Number of the sender's receivers.
+        lengths: Length of each frame, in bytes.
+        forget: Numbers of slots that the receiver must unmap.
+    """
 
     slot: int
     receivers: int

@@ -37,7 +37,7 @@ class ShmReceiver:
 
     Args:
         link: Name of the link in messages.
-        writable: Whether received messages are writable. Only for senders of this program that allow writing.
+        writable: Whether received messages are writable. Use this only if the sender belongs to this program and allows writing.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -72,12 +72,14 @@ class ShmReceiver:
         """Return the frames of the next message. Senders are read in turn.
 
         The frames are views of the sender's memory, aligned to 64 bytes, and read-only unless ``writable``. The sender reuses the memory
-        after the last view is deleted. If the views already hold more than half of the sender's memory, the frames are views of a copy. So
-        a consumer that keeps messages does not block the sender.
+        after the last view is deleted. All receivers together may hold half of the sender's memory and half of its slots, in equal shares.
+        If the views would hold more than the share of this receiver, the frames are views of a copy. So a consumer that keeps messages does
+        not block the sender.
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.
-            LinkError: a message's memory cannot be mapped, or there is no connection and none can be established.
+            LinkError: a message's memory cannot be mapped; there is no connection and none can be established; or as for
+                ``Connections.poll``.
         """
         deadline = deadline_of(timeout)
         if self._is_paired and self.connections.peers:
@@ -118,7 +120,7 @@ class ShmReceiver:
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """From now on, return slots as soon as they are free. Call this before the thread waits for anything except messages."""
+        """From now on, return slots as soon as they are free. Call this method before the thread waits for anything other than messages."""
         for peer in self.connections.peers:
             peer.expect()
 
@@ -153,7 +155,7 @@ class ShmReceiver:
 
     def _lose(self, peer: _Sending) -> None:
         self._ready.remove(peer)
-        peer.goodbye()  # the sender uses other receivers and still runs, but all its messages to this receiver have been read
+        peer.goodbye()  # all messages have been read; the sender may still run, and use other receivers
         self.connections.detach(peer)
 
 
@@ -174,7 +176,7 @@ class _Sending:
         self._largest = 0  # bytes of the largest slot so far
         self._held: dict[int, int] = {}  # numbers of the slots that views hold -> sizes in bytes
         self._returned: deque[int] = deque()
-        self._owed = 0  # approximate bytes of the slots in ``_returned``, because several threads can add at the same time
+        self._owed = 0  # bytes of the slots in ``_returned``; approximate, because several threads can add at the same time
 
     def __del__(self) -> None:
         self.sock.close()
@@ -182,7 +184,7 @@ class _Sending:
     def receive(self) -> list[memoryview]:
         try:
             packet, fds, is_lost = self._read()
-        except ConnectionResetError:  # the sender died with unread packets; its messages can be read after this error, which comes once
+        except ConnectionResetError:  # the sender died with unread packets; the error comes once, and then its messages can be read
             packet, fds, is_lost = self._read()
         if not packet:
             raise EOFError
@@ -227,7 +229,7 @@ class _Sending:
 
     def expect(self) -> None:
         """Return the free slots now, and other slots as soon as they are free."""
-        self.is_expected = True  # set before the deque is emptied, so that a thread that appends afterwards sees the flag
+        self.is_expected = True  # set before _flush(), so that a thread that appends afterwards sees the flag
         self._flush()
 
     def goodbye(self) -> None:

@@ -1,7 +1,7 @@
 """The receivers of same-host links that a thread has opened.
 
-While a sender on the same thread waits for receivers, the sender makes these receivers check for peers. Otherwise a sender and a receiver
-on one thread would wait for each other forever.
+If a sender waits for receivers, it makes the receivers of its own thread check for peers. Otherwise a sender and a receiver on one thread
+would wait for each other forever.
 """
 
 from __future__ import annotations

@@ -31,10 +31,9 @@ class ShmSender:
     Args:
         link: Name of the link in messages.
         budget_mb: Maximum megabytes of shared memory in use. One message can take half of these megabytes.
-        most: Maximum number of messages in use. Receivers can hold half of this number as views. Receivers copy further
-            messages.
+        most: Maximum number of messages in use. Receivers hold up to half of this number as views, and copy further messages.
         warns: Whether to log a warning if a receiver disconnects with unread messages.
-        writable: Whether receivers are allowed to write into their messages. Only for receivers that belong to this program.
+        writable: Whether receivers are allowed to write into their messages. Use this only if the receivers belong to this program.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -68,7 +67,8 @@ class ShmSender:
 
         Raises:
             TimeoutError: there was no receiver or free slot within ``timeout`` seconds.
-            LinkError: the message is larger than the budget allows, memory is short, or there is no connection and none can be established.
+            LinkError: the message takes more than half of the budget, or has too many frames; memory is short; there is no connection and
+                none can be established; or as for ``Connections.poll``.
         """
         if timeout is not None or time.monotonic() - self._looked > SOON:
             self.look()
@@ -141,7 +141,7 @@ class ShmSender:
         except BaseException:
             self._pool.put(slot)
             raise
-        self._pool.put(slot)  # the only receiver of the slot has gone, or is leaving
+        self._pool.put(slot)  # the receiver ``only`` has gone, or is leaving
 
     def _least_busy(self) -> _Receiving | None:
         """Return the least busy of the receivers that take messages; ``None`` if no receiver takes messages."""
@@ -249,7 +249,7 @@ class _Receiving:
     def returned(self) -> list[MemorySlot]:
         try:
             packet = self.sock.recv(LARGEST)
-        except ConnectionResetError:  # the receiver died with unread packets; its packets can be read after this error, which comes once
+        except ConnectionResetError:  # the receiver died with unread packets; the error comes once, and then its packets can be read
             packet = self.sock.recv(LARGEST)
         if not packet:
             raise EOFError

@@ -2,7 +2,7 @@
 
 A slot is a memfd: memory with a descriptor, but without a name. The system frees the memory when all processes that hold the descriptor or
 a mapping have ended, even if the processes were killed. A seal prevents shrinking, so that the pages of a receiver's views stay valid.
-Unless the receiver belongs to this program, a second seal prevents other processes from writing.
+Unless the receiver belongs to this program, a second seal prevents other processes from writing (Linux 5.1 and later).
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ class Pool:
         return None
 
     def make(self, nbytes: int) -> MemorySlot | None:
-        """Return a new slot. If necessary, drop free slots of other sizes. Return ``None`` if the slots in use leave no room."""
+        """Return a new slot.
+
+        If necessary, drop free slots. Return ``None`` if the slots in use leave no room. Raises the errors of :class:`MemorySlot`.
+        """
         size = min(_rounded(nbytes), self.largest)
         used = self._bytes - sum(slot.size for slot in self._free)
         if used + size > self.budget or self._count - len(self._free) >= self._most:
@@ -110,7 +113,7 @@ class Pool:
         self._free.append(slot)
 
     def drop(self, slot: MemorySlot) -> None:
-        """Release a slot that receivers might still read."""
+        """Remove a slot from the pool. Receivers that have mapped the slot can still read it."""
         self._count -= 1
         self._bytes -= slot.size
         self.dropped.append(slot.number)

@@ -1,4 +1,8 @@
-"""Track the connections of a socket by ZeroMQ's events, which ZeroMQ sends over a separate socket."""
+"""Track the connections of a socket.
+
+ZeroMQ reports events of connections over a separate socket. A *stranger* is a program that does not speak the link's protocol. With
+``peers: highway``, each end sends an *announcement* in the handshake: the user name ``highway``, and its version.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +29,17 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-LEAST_WAITS = 50  # minimum number of waits of 10 ms for an attempt to connect; a number, because the process can be suspended
+LEAST_WAITS = 50  # minimum number of waits of 10 ms for an attempt to connect; not a time, because the process can be suspended
 _POLLIN = int(zmq.POLLIN)  # an int, because a comparison of enums takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); pyzmq's function for this would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-REFUSALS = 3  # refused announcements before an attempt without an announcement, because a report can belong to an earlier attempt
+REFUSALS = 3  # handshakes with an announcement that fail before one without; several, as a report can be of an earlier attempt
 GREETING = 64  # bytes of the greeting of ZMTP 3; ZeroMQ sends the whole greeting only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # minimum bytes that a peer sends
-LATE = 5.0  # seconds after the handshake within which ZeroMQ reports a connection on a busy machine, because another thread reports it
+LATE = 5.0  # maximum seconds from a handshake to the report of its connection, which comes from another thread of ZeroMQ
 _BYTES = struct.Struct("128xQ64xQ")  # offsets of tcpi_bytes_received and tcpi_bytes_sent in struct tcp_info, since Linux 4.19
 
 
@@ -65,10 +69,10 @@ def _of_other_file(link: Link) -> tuple[str, str]:
 class Monitor:
     """The connections of a socket. Use the monitor on the thread of the socket.
 
-    A connection is a peer as soon as its handshake has succeeded. ZeroMQ reports that a handshake has succeeded, but not the connection of
-    the handshake. The monitor excludes TCP connections that have carried too few bytes for a handshake of ZMTP 3. If several connections
-    remain, the monitor guesses which connection is the peer. The monitor corrects the guess when a message comes over a rival connection
-    (:meth:`hear`), or when a closed connection shows that the guess was wrong.
+    A connection is a peer as soon as its handshake has succeeded. ZeroMQ reports that a handshake has succeeded, but not on which
+    connection. The monitor excludes TCP connections that have carried too few bytes for a handshake of ZMTP 3. If several connections
+    remain, the monitor guesses which connection is the peer. The other connections are the *rivals* of this peer. The monitor corrects the
+    guess when a message comes over a rival (:meth:`hear`), or when a connection closes and shows that the guess was wrong.
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
@@ -77,8 +81,8 @@ class Monitor:
         closed: URLs of closed connections.
         tries_both: Whether this end tries to connect both with an announcement, for highway peers that require it, and without an
             announcement.
-        refused: URL -> number of failed handshakes, for an end that connects. If ZeroMQ in this process ended the handshake, the handshake
-            counts ``REFUSALS`` times.
+        refused: URL -> number of failed handshakes, for an end that connects. A handshake that the other end has ended counts once. Every
+            other failed handshake counts ``REFUSALS`` times.
         ended: URLs in ``refused`` to which ZeroMQ does not reconnect.
         other_user: User ID of the process to which this end connected over a UNIX socket. ``None`` if no such process belongs to a user
             other than root and the user of this process.
@@ -150,7 +154,10 @@ class Monitor:
         return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
 
     def _open(self, fd: int, endpoint: bytes) -> None:
-        """Note a new connection. Another thread of ZeroMQ may already have reported the handshake or the end of this connection."""
+        """Note a new connection.
+
+        ZeroMQ may have reported the handshake or the end of this connection earlier, because another thread reports these.
+        """
         self.closed.discard(endpoint.decode())
         if fd in self._early:
             self._early.remove(fd)
@@ -173,9 +180,11 @@ class Monitor:
                 rivals.add(fd)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """After a handshake of an endpoint has succeeded, choose the connection of the handshake, and mark this connection as a peer.
+        """Choose the connection on which a handshake has succeeded, and mark it as a peer.
 
-        A connection over which a message has come is preferred, then the latest connection."""
+        A connection over which a message has come is preferred, then the latest connection. If no connection fits, wait for the report of
+        one.
+        """
         states = {fd: _may_be_peer(fd) for fd, other in self._pending.items() if other == endpoint}
         found = [fd for fd, state in states.items() if state] or [fd for fd, state in states.items() if state is None]
         if not found:
@@ -237,7 +246,7 @@ class Monitor:
                 self._welcome(endpoint)
             elif was_live and rivals:  # this heir was a stranger
                 self._vacant.append((endpoint, rivals))
-            # If the other end ended the handshake, that end can be a port scan, or ZeroMQ if only one end sends an announcement
+            # If the other end ended the handshake: it can be a port scanner; or ZeroMQ, because only one of the ends sends an announcement
             if failed or self._wanted == "highway" or self.tries_both:
                 self._refuse(endpoint, REFUSALS if failed else 1)
             (self._failed if failed else self._given_up)[endpoint] -= 1
@@ -319,7 +328,7 @@ class Monitor:
         return any(map(_waits, self._unix))
 
     def close(self) -> None:
-        """Close."""
+        """Stop reading the events of the socket."""
         self._socket.disable_monitor()
         self._events.close(0)
 
@@ -330,7 +339,7 @@ def readable(socket: zmq.Socket[bytes]) -> bool:
 
 
 def _may_be_peer(fd: int) -> bool | None:
-    """Return whether the handshake of a connection can have succeeded; ``None`` if the connection is closed.
+    """Return whether the handshake of a connection might have succeeded; ``None`` if the connection is closed.
 
     A handshake over TCP has succeeded only if both ends have sent enough bytes. For UNIX sockets, return ``True``."""
     try:
