@@ -40,8 +40,9 @@ class Augmentations:
         deterministic: Whether to run the transforms without random numbers, for example for a validation set. Crops then take the centre.
         field: The name or position of the image field. By default ``"image"`` or ``"images"`` of a dict, or the first field. An array ``(B,
             H, W, C)`` and a list of images are batches. An array ``(H, W)``, or ``(H, W, C)`` with 1 to 4 channels, is one image. Other
-            arrays are errors. A batch of grey images needs a channel axis, ``(B, H, W, 1)``, and channels must be last. In a list of
-            fields, such as both images of a stereo camera, all images of a sample have one size and get the same parameters.
+            arrays are errors. A batch of grey images needs a channel axis, ``(B, H, W, 1)``, and channels must be last. The field can be a
+            list of fields, such as the two images of a stereo camera. All images of a sample then must have one size, and get the same
+            random parameters.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``. For a batch, an array ``(B, N, 4)``, padded with
             empty boxes, or a list of B arrays ``(N_i, 4)``. The result has the same form, as float32.
         points: The field of the points, or a list of fields. Points are x and y in pixels: ``(N, 2)``, or ``(N, K, 2)`` for K points of
@@ -184,7 +185,7 @@ class Augmentations:
             belongs.update({role: rows_where(value, stay) for role, value in belongs.items() if self._targets.goes_with_boxes(role)})
 
     def _move_points(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
-        """If the image is mirrored, swap the moved points and their fields. Then clip or remove points as ``keep`` defines."""
+        """If the image is mirrored, swap the moved points and their fields. Then clip or remove points, depending on ``keep``."""
         points = belongs["points"]
         together = [role for role in belongs if self._targets.goes_with_points(role)]
         if self.swap_points and len(points) and self._mirrors(params, size):
@@ -199,7 +200,7 @@ class Augmentations:
             belongs.update({role: rows_where(belongs[role], stay) for role in together})
 
     def _mirrors(self, params: Any, size: Size) -> bool:
-        """Return whether an image is mirrored: three of its corners, clockwise before, are anticlockwise after."""
+        """Return whether an image is mirrored. This is so if the order of three of its corners changes from clockwise to anticlockwise."""
         height, width = size
         corners = np.array([[0, 0], [width, 0], [0, height]], np.float32)
         first, right, below = self._chain.points(corners, params, size).astype(np.float64)

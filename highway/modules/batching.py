@@ -37,15 +37,16 @@ class Batch(RaggedOptions, _OfSamples):
     Args:
         batch_size: Number of samples per batch, at least 1.
         drop_last: Whether to drop the last batch if it has fewer samples.
-        as_list: Whether each field becomes a list of the samples' values instead of an array. The values can have any shapes and types.
+        as_list: Whether each field becomes a list of the samples' values instead of an array. The values can then have any shapes and
+            types.
         ragged: How to stack ragged fields, such as boxes. A field is ragged if the length of its first axis differs from sample to sample.
             ``"pad"`` makes an array ``(B, N, ...)``, where N is the greatest length in the batch, rounded up to a multiple of ``multiple``.
             A new field ``<field>_count``, int32 ``(B,)``, has the lengths. ``"offsets"`` concatenates the values. A new field
             ``<field>_offsets``, int32 ``(B + 1,)``, has the start of each sample, and the end. ``"list"`` makes a list of arrays.
-        fields: The ragged fields, by name or position. ``None`` selects all fields that have an axis. In this case, N is not rounded up if
+        fields: The ragged fields, by name or position. ``None`` selects all fields that have an axis. With ``None``, N is not rounded up if
             all samples of a batch have the same length.
         multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
-        pad_to: A fixed N, as one number, or as a dict from fields to numbers. A longer sample raises an error.
+        pad_to: A fixed N, as one number, or as a dict from fields to numbers. A sample longer than N raises an error.
         fill: Padding value, as one number, or as a dict from fields to numbers.
 
     Yields:
@@ -132,8 +133,8 @@ class Bucket(RaggedOptions, _OfLengths):
         batch_sizes: Number of samples per batch for each bucket. Two boundaries define three buckets, so three numbers are required.
         by: How to determine the length of a sample: the name or position of the field whose length counts, or a function of the sample.
         drop_last: Whether to drop the smaller batches at the end.
-        pad_to_boundary: Whether to pad fields to the upper boundary of their bucket minus 1, instead of the greatest length in the batch.
-            The last bucket has no upper boundary, so a sample in this bucket raises an error.
+        pad_to_boundary: Whether to pad fields to the greatest length of their bucket, the upper boundary minus 1. Otherwise, fields are
+            padded to the greatest length in the batch. The last bucket has no upper boundary, so a sample in this bucket raises an error.
         ragged: How to stack ragged fields; see :class:`Batch`. ``None``: stack samples without padding.
         fields: The ragged fields. ``None``: all fields that have an axis.
         multiple: The length of padded fields is rounded up to a multiple of this number.
@@ -192,7 +193,10 @@ class Bucket(RaggedOptions, _OfLengths):
 
 
 def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
-    """Yield batches of samples of one kind, each as soon as it has ``size`` samples. At the end, yield the smaller batches."""
+    """Yield batches of samples of the same kind.
+
+    A batch is yielded as soon as it has ``size(kind)`` samples. At the end, yield the smaller batches, unless ``drop_last`` is set.
+    """
     position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)
     index = position.value  # the index of the next batch
     for stamped in items.waiting:
@@ -244,8 +248,8 @@ class Unbatch:
         fields: The ragged fields. ``None``: the fields of a dict that have counts or offsets. For tuples, you must list the fields.
 
     Yields:
-        Items of the batches' type, without the batch axis. The passport is the passport of the batch, with a running index and the key of
-        the sample.
+        Items of the batches' type, without the batch axis. The passport (metadata) of a sample is the passport of its batch, but with a
+        running index and the key of the sample.
 
     Raises:
         ValueError: the fields of a batch differ in the length of their first axis, or counts or offsets do not fit the values.

@@ -1,4 +1,7 @@
-"""Sources of any kind inside a component."""
+"""Iterate over sources inside a component, such as the sources that ``Mix`` combines.
+
+A source is an iterable, a function, a reader or a pipeline. A *passport* is the metadata of an item: epoch, index, keys and more.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, EndOfStream, PipelineError
 from highway.reading.several import Combining, SeveralAnew, SourceInside
 
-_APART = 0x9E3779B97F4A7C15  # difference between the seeds of two passes; odd, so that the seeds of all passes differ
+_APART = 0x9E3779B97F4A7C15  # difference of the seeds of two successive passes; odd, so that the seeds of all passes differ
 
 
 class InnerSource:
@@ -36,7 +39,7 @@ class InnerSource:
     def __init__(self, source: Any, context: Context, state: Any = None) -> None:
         op, is_own = _as_source(source)
         self._own = op if is_own else None
-        # A new context outside stages, because all threads share the context there.
+        # Outside stages, use a new context, because all threads share one context there.
         self._context = context = context if context.is_stage else Context(is_stage=False)
         self._running: tuple[Any, RunState | None] = (op, None)
         with self:
@@ -52,7 +55,7 @@ class InnerSource:
         return item if type(item) is Stamped else Stamped(item, Passport(0, next(self._numbers)))
 
     def __enter__(self) -> None:
-        """Make the state of this source the state of the outer source."""
+        """Store the state of this source in the context, in place of the state of the outer source, until the block ends."""
         self._swap()
         self._context.inner += 1
 
@@ -114,7 +117,7 @@ def pipeline_of(source: Any) -> Pipeline:
 
 
 def for_other_ranks(combining: Combining, sources: Sequence[Any]) -> SeveralAnew:
-    """Return the object that converts the states of a source that combines several sources to other ranks."""
+    """Return an object that converts states of ``combining`` to another number of ranks. ``combining`` combines ``sources``."""
     inner = []
     for source in sources:
         op, _ = _as_source(source)
@@ -125,7 +128,7 @@ def for_other_ranks(combining: Combining, sources: Sequence[Any]) -> SeveralAnew
 
 
 def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
-    """Iterate over a source on behalf of a stage. The state of the source becomes the state of the stage."""
+    """Iterate over a source in place of a stage. The state of the source becomes the state of the stage."""
     with contextlib.closing(OpenSource(source, Traits.of(source), context, state)) as items:
         for number, item in enumerate(items, start=items.first):
             yield item if type(item) in (Stamped, Together) else Stamped(item, Passport(0, number))
@@ -201,11 +204,14 @@ class SourceInEpochs:
 
     @property
     def number(self) -> int:
-        """The number of the pass, if the source does not number epochs."""
+        """The number of the current pass, from 0. If the source numbers its epochs, 0."""
         return 0 if self.numbers_epochs else self.epochs - 1
 
     def begin(self) -> bool:
-        """Begin the next epoch, unless the source is within an epoch. Return whether there is an epoch."""
+        """Begin the next epoch, unless the source is within an epoch.
+
+        Return whether there is an epoch. If the source is a pipeline that was used before, raise EndOfStream.
+        """
         if self.is_inside or self.is_over:
             return self.is_inside
         if self._pipeline is not None:
@@ -221,7 +227,10 @@ class SourceInEpochs:
         return True
 
     def is_ready(self) -> bool:
-        """Return whether this epoch or a later epoch has a further item. A source that does not number epochs can always be read again."""
+        """Return whether this epoch or a later epoch has another item.
+
+        If the source does not number epochs, return True, because each epoch is a new pass.
+        """
         if self._pipeline is None:
             return True
         if self.is_inside and self._ahead is None:
@@ -354,7 +363,7 @@ def _other_seed(own: int | None, number: int, context: Context, inside: bool) ->
 
 
 def component(source: Any) -> Any:
-    """Return the component, without a ``Stage`` around it."""
+    """Return the component of a source. If the source is a ``Stage``, this is the ``op`` of the stage."""
     return source.op if isinstance(source, Stage) else source
 
 

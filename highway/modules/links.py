@@ -1,4 +1,8 @@
-"""Links to other processes and machines, over ZeroMQ, and a source that reads a queue."""
+"""Send items to other processes and machines over ZeroMQ, receive such items, and read items from a queue.
+
+A *passport* is the metadata of an item: epoch, index, keys and more. To *drain* a pipeline is to end it without losing items: its source
+stops, and all items that have been read are delivered.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +36,8 @@ log = logging.getLogger("highway")
 
 LAST_CALL = 1.0  # maximum seconds to read arrived messages when the pipeline is drained
 LEAVE = 20.0  # maximum seconds to read all sent messages, if the senders wait until their messages are read
-AT_ONCE = 16  # number of items received between two checks for senders that have not ended yet
-QUIET = 0.02  # if no message arrives for this many seconds, the kernel holds no more messages for this process
+AT_ONCE = 16  # maximum number of items between two checks whether the senders have sent all their messages
+QUIET = 0.02  # maximum seconds to wait for a message; then the kernel holds no more messages for this process
 
 
 @checked
@@ -47,12 +51,14 @@ class ZMQSource:
     message logs a warning.
 
     Args:
-        url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``, whose scheme determines the type of the
-            socket, and whether the socket binds (see :mod:`highway.wire.url`). Several URLs, or a URL with braces, share one socket.
+        url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``. The scheme of such a URL determines the
+            type of the socket, and whether the socket binds (see :mod:`highway.wire.url`). Several URLs, or a URL with braces, share one
+            socket.
         bind: For plain URLs, whether this end binds. By default it connects.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. Options in the URL override ``codec`` and ``senders``.
-        senders: Number of senders that must end before the source ends. 0 means one sender for each URL. If this end binds, all connected
-            senders must also have ended. Pass the number if a sender can start after other senders have ended.
+        senders: Number of senders that must end before the source ends. 0 means one sender if this end binds, and one sender for each URL
+            if it connects. If this end binds, all connected senders must also have ended. If a sender can start after all other senders
+            have ended, pass the number of senders.
         timeout: Seconds to wait for an item, or ``None`` to wait indefinitely.
         writable: Whether arrays are writable copies, aligned to 64 bytes. By default, arrays are read-only views of the message: writing
             raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Views are aligned only over ``+shm``. If you
@@ -149,7 +155,7 @@ class ZMQSource:
     def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
         """Return the items that the senders sent before they learned that this receiver leaves.
 
-        Some senders cannot be notified, and continue to send. Return the items of such senders only up to the link's budget.
+        Some senders cannot be notified, so they continue to send. From these senders, take at most ``budget_mb`` megabytes.
         """
         receiver.leave()
         most = receiver.counters["bytes"] + self.link.budget_mb * 1e6
@@ -194,13 +200,13 @@ class ZMQSink:
         bind: For plain URLs, whether this end binds. By default it binds.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. Options in the URL override ``codec``, ``receivers`` and ``end``.
         allow64: Whether sending arrays with 64-bit elements is allowed.
-        receivers: Number of receivers to wait for before the first item is sent, so that each receiver gets items and the end.
+        receivers: Number of receivers that must be connected before the first item is sent, so that each of them gets items and the end.
         end: Whether to notify the receivers of the end of the stream. Receivers that use tensorcom itself get a batch without samples.
-        budget_mb: Maximum megabytes of messages that wait at this end of each connection, by default 64. Over ``+shm``, megabytes of shared
+        budget_mb: Maximum megabytes of messages that wait at this end of each connection, by default 64. Over ``+shm``, this is the shared
             memory for all messages, by default 256. Options in the URL override ``budget_mb`` and ``tap``.
         tap: Address at which viewers can read sent items, such as ``ipc://@name`` or ``tcp://host:port``. By default there is no such
             address.
-        extra: Whether the sink is temporary. Receivers do not count this sink among the ``senders`` that must end.
+        extra: Whether this sink is an additional, temporary sender. Receivers do not count it among the ``senders`` that must end.
         peers: ``"highway"`` accepts only receivers that announce that they are highway. The other end must use the same option.
         topology: Identifies the topology file of this end. highway sets this parameter. With ``peers="highway"``, two ends of different
             topology files refuse each other.

@@ -38,7 +38,8 @@ class Reader(RaggedOptions, Batching, _OfDataset):
     A dataset is any object with ``__len__`` and ``__getitem__``, such as the datasets of :mod:`highway.datasets`, a PyTorch or Hugging Face
     dataset, a list, or an array. ``highway.open`` opens a path or URL as a dataset. The outputs do not depend on the number of workers, and
     the order of an epoch does not depend on the number of ranks. If a sample cannot be read, an error names the sample and ends the run.
-    With ``on_error="skip"``, the next sample of the epoch replaces this sample in the batch. Without ``batch_size``, the sample is skipped.
+    With ``on_error="skip"``, the next sample of the epoch replaces the bad sample in the batch. Without ``batch_size``, the bad sample is
+    skipped.
 
     Args:
         dataset: The dataset, or its path or URL. Several threads use the dataset at once. If the dataset is not thread-safe, pass
@@ -54,7 +55,8 @@ class Reader(RaggedOptions, Batching, _OfDataset):
 
     Yields:
         The samples of the dataset, or batches. A batch is a tuple, list or dict like the samples, with a new first axis in each field. The
-        passport has the epoch, the index of the batch (or sample) within the epoch of all ranks, and the keys of the samples.
+        passport (metadata) has the epoch, the index of the batch or sample, and the keys of the samples. The index counts the items of all
+        ranks.
 
     Raises:
         ConfigError: a parameter is out of its range, or does not fit the dataset or the ranks.
@@ -116,7 +118,7 @@ class ImageReader(DecodeOptions, Batching, _OfImages):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether each output pixel is the average of all its source pixels when an image shrinks. Slower, but smoother.
+        antialias: Whether each output pixel of a smaller image is the average of all its source pixels. Slower, but smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Yields:

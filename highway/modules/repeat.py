@@ -36,8 +36,8 @@ class Repeat:
     """Iterate over a source several times. Each pass is an epoch.
 
     In the middle of a pipeline, pass no source. ``Repeat`` then repeats all preceding stages: ``Pipeline([files, decode, Batch(8),
-    Repeat(times=3)])``. Stages with their own ``seed``, such as :class:`Shuffle`, draw new numbers in each pass. A reader with ``epochs=E``
-    yields ``times * E`` epochs. A reader that repeats indefinitely yields ``times`` epochs.
+    Repeat(times=3)])``. Stages with their own ``seed``, such as :class:`Shuffle`, draw new random numbers in each pass. A reader with
+    ``epochs=E`` yields ``times * E`` epochs. A reader with ``epochs=None`` yields ``times`` epochs.
 
     Args:
         source: A source that can be iterated over several times: an iterable, a reader or a pipeline. ``None`` repeats the stages before
@@ -114,7 +114,7 @@ class Repeat:
 
 
 class _Passes:
-    """Runs the passes over a source, one after another. A stream that needs no more items of a pass starts the next pass."""
+    """Runs the passes over a source, one after another. If a stream needs no more items of a pass, the next pass begins."""
 
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
@@ -183,7 +183,10 @@ class _EachPass:
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:
-    """Return the field of a component that contains a reader with ``epochs``, and this reader. For a reader, the field's name is empty."""
+    """Find a reader with the parameter ``epochs`` in a component.
+
+    Return the name of the component's field, and the reader. If the component is the reader itself, the name is empty.
+    """
     names = {field.name for field in dataclasses.fields(op)} if dataclasses.is_dataclass(op) else set()
     if "epochs" in names:
         return "", op
@@ -192,7 +195,7 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 
 
 def _repeated(op: Any, times: int | None) -> Any:
-    """Return a copy of a component that reads ``times`` times as many epochs, or ``None`` if it has no ``epochs``."""
+    """Return a copy of a component that reads ``times`` times as many epochs. Return ``None`` if the component has no ``epochs``."""
     if isinstance(op, OfSources) and Traits.of(op).numbers_epochs:
         return replace(op, sources=[Repeat(source, times) if numbers_epochs(source) else source for source in op.sources])
     found = _reader_of(op)

@@ -92,7 +92,7 @@ class OfSources:
     def _items(
         self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
-        """Yield the items of an epoch, each with its passport and its ``part`` of a lineage. ``order`` has the state of the order."""
+        """Yield each item of an epoch, its passport (metadata), and the ``part`` to create it again. ``order`` has the order's state."""
         raise NotImplementedError
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
@@ -104,7 +104,7 @@ class OfSources:
         return None
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
-        """Return whether there is a further epoch. Called only if a source numbers its epochs."""
+        """Return whether there is another epoch. Call this method only if a source numbers its epochs."""
         return any(source.begin() for source in sources if source.numbers_epochs)
 
     def _epochs(self) -> list[int | None]:
@@ -121,7 +121,7 @@ class OfSources:
         return Stamped((made := self._made(*part)).item, self._numbered(made.passport, epoch, index, part))
 
     def _made(self, place: int, number: int, made: Any) -> Stamped:
-        """Return an item of a source again."""
+        """Create an item of a source again."""
         return remade(drawn_anew(self.sources[place], number, here()), made)
 
     def _numbered(self, passport: Passport, epoch: int, index: int, part: Any) -> Passport:

@@ -1,4 +1,4 @@
-"""Find the annotations of an item's images by the names of fields, and check the annotations.
+"""Find the boxes, points and masks of an item's images by the names of their fields, and check them.
 
 A *target* is one image with its boxes, points and mask, and the rows of further fields that belong to its boxes or points. A target is a
 dict from roles to values. The roles are ``"image"``, ``"boxes"``, ``"points"``, ``"mask"``, and one role per further field.
@@ -36,9 +36,10 @@ class Targets:
         with_boxes: Fields with one row per box.
         with_points: Fields with one entry per point. A field can be in both ``with_boxes`` and ``with_points``.
         more: A dict from ``"image"``, ``"points"`` or ``"mask"`` to further fields of this type. Each field gets its own role.
-        follow: The annotations that must move with the pixels: some of ``"boxes"``, ``"points"`` and ``"mask"``. If one of these parameters
-            is ``None``, the first item with such annotations raises an error.
-        all_named: If ``False``, the first item with boxes raises an error if it has a field with one row per box that no parameter names.
+        follow: The annotations that must move with the pixels: some of ``"boxes"``, ``"points"`` and ``"mask"``. If an annotation in
+            ``follow`` has no field, the first item with this annotation raises an error.
+        all_named: Whether the parameters name all fields with one row per box. If ``False``, the first item with boxes is checked. If it
+            has another such field, an error is raised.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Targets:
         """Return the field of each role.
 
         Raises:
-            ValueError: the item has no fields. Or the first item has annotations or images that no parameter names.
+            ValueError: the item has no fields, or the first item has annotations or images that no parameter names.
         """
         image = image_field(item) if self._image is None else self._image
         where = {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
@@ -79,7 +80,10 @@ class Targets:
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Check the first item. Raise ValueError if it has annotations, a field with one row per box, or images that no parameter names."""
+        """Check the first item.
+
+        Raise ValueError if no parameter names some of its annotations, its images, or its fields with one row per box.
+        """
         if self._checks_images:
             self._expect_one_image(item, where)
             self._checks_images = False
@@ -112,7 +116,7 @@ class Targets:
             self._checks_rows = False
 
     def _expect_one_image(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError if a tuple has further images that no parameter names."""
+        """Raise ValueError if a tuple has more images that no parameter names."""
         image = get(item, where["image"])
         shape = image.shape if isinstance(image, np.ndarray) and image.ndim in (3, 4) and 0 < image.shape[-1] <= MOST_CHANNELS else ()
         rest = [name for name in names(item) if isinstance(name, int) and name not in where.values()]
@@ -125,7 +129,7 @@ class Targets:
             )
 
     def kind_of(self, role: str) -> str:
-        """Return the type of a further field's role: ``"image"``, ``"points"`` or ``"mask"``. Return an empty text for other roles."""
+        """Return the type of a role from ``more``: ``"image"``, ``"points"`` or ``"mask"``. For all other roles, return an empty string."""
         return self._more[role][0] if role in self._more else ""
 
     def goes_with_boxes(self, role: str) -> bool:
@@ -190,7 +194,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise ValueError if an item has counts or offsets for one of ``fields``, which would be wrong after rows are removed or added."""
+        """Raise ValueError if an item has counts or offsets for one of ``fields``. They would be wrong after rows are removed or added."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
@@ -310,7 +314,7 @@ def expect_partners(count: int, owner: str) -> None:
 
 
 def like(given: Any, values: list[np.ndarray]) -> Any:
-    """Convert a list with one value per image to the type of ``given``: an array, an object array, or a list."""
+    """Convert a list with one value per image to the type of ``given``, which is an array, an object array or a list."""
     if not isinstance(given, np.ndarray):
         return values
     if given.dtype != object:
@@ -333,7 +337,7 @@ def unshared(value: np.ndarray, given: Any) -> np.ndarray:
 
 
 def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
-    """Concatenate parts, each with the rows of a target. Return a list if a part that has rows is a list, otherwise an array.
+    """Concatenate the rows of several targets. Return an array. If a part with rows is a list, return a list.
 
     Raises:
         ValueError: the parts are arrays, and their rows differ in shape.

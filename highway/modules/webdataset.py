@@ -105,7 +105,7 @@ class WebDatasetSource:
         context = context or here()
         shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
-        # The epoch, and in it the number of finished shards, of samples of the next shard, and of all samples.
+        # The epoch; and for this epoch, the number of finished shards, samples of the next shard, and all samples.
         position = context.state_of(self)
         epoch, done, passed, index = position.value
         first, position.value = epoch, lambda: [epoch, done, passed, index]
@@ -126,7 +126,7 @@ class WebDatasetSource:
             done = passed = index = 0
 
     def _samples(self, url: str, passed: int, context: Context) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Yield the samples of a shard after the first ``passed`` samples, each with the number of samples so far and the sample's key."""
+        """Skip the first ``passed`` samples of a shard. Yield each further sample with its number, from 1, and its key."""
         with contextlib.closing(read_members(url)) as members:
             samples = enumerate(grouped_by_key(members, partial(context.count, self, "ignored_files")), start=1)
             while True:
@@ -156,7 +156,7 @@ class WebDatasetSource:
         return OfThread(lambda: SamplesAgain(self.shards))
 
     def _remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
-        """Make a sample of a shard again. If samples are requested in order, the shard is read only once."""
+        """Create a sample of a shard again. If samples are requested in order, the shard is read only once."""
         key, files = self._again.value.sample(*part)
         return Stamped(self._decoded(files), Passport(keys=(key,)))
 

@@ -1,4 +1,4 @@
-"""Pass items through a cache: iterate over the input by epoch, take the samples of the items, and build output batches."""
+"""Iterate over the input of a cache by epoch, split the items into samples, and build output batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Keyed(NamedTuple):
 
 
 class Epochs:
-    """Iterates over the input of a stream by epoch. This object reads one item ahead to find the end of an epoch.
+    """Iterates over the input of a stream by epoch. To find the end of an epoch, it reads one item ahead.
 
     Args:
         items: The input.
@@ -192,7 +192,7 @@ class Passing:
         return self.made(waiting, self.index - 1)
 
     def made(self, came: list[Stamped], index: int | None = None) -> Stamped:
-        """Return the output for an input batch, or for a number of samples. Without ``index``, the engine sets the index."""
+        """Return the output for one input batch, or the batch of several input samples. Without ``index``, the engine sets the index."""
         passport = came[-1].passport._replace(made_of=Lineage(tuple(passport for _, passport in came)))
         if self.batched:
             positions = Positions(passport.index, _positions(passport, length(came[0].item) or 0))

@@ -28,7 +28,7 @@ def maker_of(stages: Sequence[Stage]) -> Stage | None:
 
 
 def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
-    """Return whether an item is a batch. The stage that made the item (:func:`maker_of`), its keys and its fields determine this.
+    """Return whether an item is a batch. This depends on ``maker`` (see :func:`maker_of`), and on the keys and fields of the item.
 
     Raises:
         ConfigError: stage, keys and fields do not show whether the item is a batch, or contradict each other.

@@ -1,4 +1,7 @@
-"""Find the place of each sample of a cache in its rank's share (:class:`highway.reading.share.FixedShare`)."""
+"""Find the place of each sample of a cache.
+
+A *share* is the samples of one rank (:class:`highway.reading.share.FixedShare`). The *place* of a sample is its index in the share.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ class Places:
         self._rows = np.full(share.count, _ABSENT)  # for each place, the row of its sample in the cache
 
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
-        """Return which samples of an item the cache keeps. The cache keeps all samples, except samples that replace bad samples.
+        """Return the indexes of an item's samples that the cache keeps.
+
+        The cache keeps all samples, except samples that replace bad samples.
 
         Args:
             passport: The passport of the item.
@@ -76,7 +81,10 @@ class Places:
 
     @property
     def is_planned(self) -> bool:
-        """Whether a cached epoch has the same order as an epoch that is read, because no batches were skipped after the reader."""
+        """Whether an epoch from the cache has the same order as an epoch from the reader.
+
+        This is so if no stage after the reader skipped a batch.
+        """
         return self.known and (self._batch_size is None or not (self._rows == _ABSENT).any())
 
     def index(self) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Repair a cache: the stages before it create damaged samples again, and the new samples overwrite the damaged samples."""
+"""Repair a cache. The stages before the cache create damaged samples again, and the new samples overwrite the damaged samples."""
 
 from __future__ import annotations
 

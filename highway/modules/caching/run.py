@@ -1,4 +1,4 @@
-"""A running cache in one pipeline. It passes and writes epochs, serves epochs, and makes items again."""
+"""A running cache in one pipeline. It passes items on, writes them, serves later epochs, and creates items again."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class CacheRun:
     """
 
     cache: CacheOptions
-    before: Annotated[list[Stage], HOW]  # not part of the hash of this stage, because these stages are hashed themselves
+    before: Annotated[list[Stage], HOW]  # not part of the hash of this stage, because these stages have their own hashes
     file: CacheFile | None = field(default=None, init=False)
-    # A complete cache that lacks skipped samples; this run tries these samples again.
+    # A complete cache that lacks skipped samples. This run tries to read these samples again.
     _old: CacheFile | None = field(default=None, init=False)
     _folder: CacheFolder | None = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
@@ -59,7 +59,7 @@ class CacheRun:
     _repaired: bool = field(default=False, init=False)
     _counters: dict[str, Any] = field(default_factory=dict, init=False)
     _ended: bool = field(default=False, init=False)
-    _next_epoch: int = field(default=0, init=False)  # the epoch after the last epoch that has passed
+    _next_epoch: int = field(default=0, init=False)  # the epoch after the last epoch that was passed on
 
     def __highway__(self) -> Traits:
         epochs = Traits(length=self._length, numbers_epochs=True, epochs=self.epochs, whole_epochs=True, repeats=True, remakes_in_run=True)
@@ -77,12 +77,12 @@ class CacheRun:
 
     @property
     def refuses_states(self) -> bool:
-        """Whether a run that fills the cache supports no states. A resumed run might find a complete cache with a different order."""
+        """Whether states are refused while this run fills the cache. A resumed run could find a complete cache with another order."""
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
     def _makes(self) -> Makes | None:
-        """The type of the outputs. A later cache in the pipeline needs this information."""
+        """The type of the outputs: batches or samples. A later cache in the pipeline needs this information."""
         if self.cache.batch_size is not None:
             return "batches"
         maker = maker_of(self.before)
@@ -99,7 +99,7 @@ class CacheRun:
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self, seed: int) -> bool:
-        """Open the cache if it is complete for this seed. Return whether the cache is open."""
+        """Open the cache if it is complete for this seed and lacks no skipped samples. Return whether the cache is open."""
         if self._folder is None:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
@@ -142,13 +142,13 @@ class CacheRun:
         if state == "begin":
             source.epoch = self._next_epoch = epoch
         if self.gated and state in ("", "serving", "begin"):
-            source.peek()  # this makes the gate open the cache, if there is one
+            source.peek()  # this makes the gate open the cache, if it is complete
         elif not self._full:
             self.open(items.context.seed)
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
             for stamped in self._pass(source, position, first):
-                if not served:  # the caller received this epoch before the resume; read it only to fill the cache
+                if not served:  # after a resume, this epoch is read only to fill the cache
                     yield stamped
         self.file = self.file or self._old
         if self.file is not None:
@@ -168,7 +168,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Make an item again: from the complete cache by epoch and index, or from an earlier input."""
+        """Create an item again from the complete cache: ``part`` is its epoch and index. ``None``: create it from the inputs ``came``."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -185,7 +185,7 @@ class CacheRun:
 
     @property
     def _ranks(self) -> tuple[int, int]:
-        """Rank and world size for the indexes of the outputs. They are 0 and 1 if other ranks do not depend on these outputs."""
+        """Rank and world size for the indexes of the outputs. If this rank numbers its outputs on its own, they are 0 and 1."""
         return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
     def _passing(self, batched: bool, waiting: list[Stamped], index: int = 0) -> Passing:
@@ -202,14 +202,14 @@ class CacheRun:
         self._next_epoch = epoch + 1
 
     def _pass(self, source: Epochs, position: Position, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch. Also write the epoch to the cache, if it fits and no other process is writing the cache.
+        """Pass on an epoch, and write it to the cache. If it does not fit, or another process writes the cache, only pass it on.
 
-        Stop early if another process has completed the cache. While the cache is written, no marker passes. A resumed run therefore begins
-        this epoch again and fills the cache.
+        If another process has completed the cache, return without outputs. While the cache is written, no state can be saved. So a resumed
+        run begins this epoch again and fills the cache.
 
         Raises:
-            ConfigError: this rank would read different samples than in the first epoch, but other ranks repeat the samples of their first
-                epoch.
+            ConfigError: this rank's cache is not complete after the first epoch, and the reader gives the rank other samples in each epoch.
+                Other ranks may serve the samples of their first epoch, so samples could be read twice or never.
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
@@ -258,7 +258,7 @@ class CacheRun:
         """Return whether the inputs are batches. The parameter ``batched`` or the first item determines this.
 
         Raises:
-            ConfigError: the item does not show whether it is a batch; or it is a sample, and the parameters are for batches.
+            ConfigError: the item does not show whether it is a batch; or the item is a sample, but ``stack=False`` needs batches.
         """
         if self._batched is None:
             takes = self.cache.takes
@@ -271,7 +271,7 @@ class CacheRun:
         return self._batched
 
     def _arrays(self, batched: bool) -> Arrays:
-        """Return a function that converts a sample to arrays: as the row of a batch, or so that the types of the sample can be restored."""
+        """Return a function that converts a sample to arrays: to the row of a batch, or to arrays that keep the types of the sample."""
         return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
 
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
@@ -285,7 +285,10 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return the items of epoch 0 for the cache's index. Empty if the cache would build the same items anyway, or lacks samples."""
+        """Return the index and the number of samples of each item of epoch 0, for the cache's index.
+
+        Return an empty dict if the cache would build the same items without this information, or if the numbers do not match its samples.
+        """
         rank, world_size = self._ranks
         numbers, counts = came
         in_order = (numbers == rank + world_size * np.arange(len(numbers))).all()
@@ -296,7 +299,7 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Complete the cache. If samples were skipped, and this epoch has more samples than the previous try, try another epoch."""
+        """Complete the cache. If samples were skipped, and this epoch has more samples than the previous try, write another epoch."""
         tried, self._old = self._old, None
         whole_epoch = epoch > self._next_epoch  # an earlier epoch had no items
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
@@ -339,7 +342,7 @@ class CacheRun:
                 places.add(place, len(writer) - 1)
 
     def repair(self, file: CacheFile, error: DamagedError) -> None:
-        """Create damaged samples again, or raise the error if this is not possible. Only one of several threads repairs the cache."""
+        """Create damaged samples again. If this is not possible, discard the cache and raise the error. Other threads wait meanwhile."""
         me = object()
         while self._repairing.setdefault("", me) is not me:  # atomic
             cancel.wait(0.05)  # polling, because a wait for a lock cannot be cancelled, and damage is rare

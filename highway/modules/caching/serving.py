@@ -76,7 +76,7 @@ class Serving:
     Args:
         file: The cache.
         cache: The parameters.
-        rank: This rank. As in a reader, the index in a passport counts the items of all ranks.
+        rank: This rank. The index in a passport (the metadata of an item) counts the items of all ranks, as in a reader.
         world_size: Number of ranks.
         seed: Seed of the order.
         count: Counts the samples that an epoch lacks.
@@ -115,7 +115,7 @@ class Serving:
         step = size or 1
         at_once = max(_AT_ONCE // step, 1) * step
         total = len(file) if file.plan is None else len(file.plan)
-        has_holes = file.plan is not None and not file.batch_size  # whether samples are missing and no other samples replace them
+        has_holes = file.plan is not None and not file.batch_size  # whether samples are missing, and are not replaced
         begin, number = 0 if has_holes else index * step, index
         left_out, waiting = (index * step if has_holes else 0), np.empty((2, 0), np.int64)
         order = share_order(total, self.seed, self.cache.shuffle, epoch)
@@ -139,7 +139,7 @@ class Serving:
         return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
 
     def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:
-        """Return the rows of the samples at positions. In batches, the next sample replaces a bad sample."""
+        """Return the rows of the samples at ``positions``; -1 for a bad sample. In batches, the next sample replaces a bad sample."""
         plan = self.file.plan
         if plan is None:
             return order(positions)

@@ -1,4 +1,4 @@
-"""Properties of the stages before a cache that are known before the run: the samples that a rank reads, and their order."""
+"""Find out before the run which samples a rank reads before a cache, and in which order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plan_of(stages: Sequence[Stage]) -> RowRanges | None:
 
 
 def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
-    """Return the plan of a reader from which a rank reads the same samples in every epoch. Any stages can come after the reader."""
+    """Return the plan of the reader if a rank reads the same samples in every epoch, otherwise ``None``. Any stages can come after it."""
     plans = [op for op in stages[0].layers if isinstance(op, RowRanges)] if stages else []
     return plans[0] if plans and plans[0].cache is not None else None
 

@@ -42,9 +42,9 @@ class Pack:
         bins: Number of open rows, at least 1. With more open rows, less padding is needed.
         max_sequences_per_bin: Maximum number of sequences per row.
         fill: Padding value, as one number, or as a dict from fields to numbers.
-        budgets: Limits of a row for further fields, such as ``{"images": 8, "patches": 2048}``. If the field has arrays, the sum of their
-            lengths is limited. If it has numbers, the sum of the numbers is limited. The values of such a field are only concatenated,
-            without padding, segment ids and positions.
+        budgets: Limits of a row for further fields, such as ``{"images": 8, "patches": 2048}``. If the field has arrays, the limit is for
+            the sum of their lengths. If it has numbers, the limit is for the sum of the numbers. The values of such a field are only
+            concatenated, without padding, segment ids and positions.
         cu_seqlens: Whether to add the fields that flash attention needs (see below).
         batched: Whether each input is a batch of sequences, from ``Reader`` or :class:`Batch` with ``ragged="list"`` or ``"offsets"``.
             Batches are a tenth faster than single sequences.
@@ -146,7 +146,7 @@ class _Bins:
         self._pack, self._most = pack, pack.max_sequences_per_bin
         self._rows: list[list[int]] = [[] for _ in range(pack.bins)]  # indexes of the sequences in each row
         self._free: list[list[int]] = []  # for each field, the number of free values in each row
-        self._most_free: list[int] = []  # for each row: the most free values of the first field in this row or an earlier row
+        self._most_free: list[int] = []  # for each row, the most free values of the first field in any row up to this row
         self.sequences = Sequences()
 
     @property

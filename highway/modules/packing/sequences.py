@@ -20,7 +20,7 @@ _NDIM = attrgetter("ndim")
 
 @dataclass(slots=True)
 class Sequences:
-    """Sequences with the same fields, stored as columns, because one object per sequence would be slow.
+    """Sequences with the same fields. They are stored as columns, because one object per sequence would be slow.
 
     Args:
         known: The names of the fields.
@@ -46,7 +46,7 @@ class Sequences:
 
     @property
     def came(self) -> list[Stamped]:
-        """The inputs without repetitions, in order."""
+        """The inputs in order, each once."""
         return list({id(stamped): stamped for stamped in self.inputs}.values())
 
     def at(self, numbers: Sequence[int]) -> Sequences:
@@ -68,7 +68,7 @@ class Sequences:
             mine.extend(more[begin:stop])
 
     def expect_fields_of(self, others: Sequences, number: int, component: str) -> None:
-        """Raise ValueError if ``others`` have different fields. The error names the input of sequence ``number`` of ``others``."""
+        """Raise ValueError if ``others`` has different fields. The error names the input of sequence ``number`` in ``others``."""
         if self.inputs and self.known != others.known:
             raise others.error(
                 number,
@@ -122,7 +122,7 @@ def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
 
 
 def _split(values: Any, offsets: Any) -> list[Any] | None:
-    """Return the parts of values that begin at offsets, or ``None`` if the offsets are not valid."""
+    """Split values at ``offsets``, and return the parts. Return ``None`` if the offsets are not valid."""
     fits = isinstance(offsets, np.ndarray) and offsets.dtype.kind == "i" and offsets.ndim == 1
     if not fits or offsets[0] != 0 or offsets[-1] != len(values):
         return None
@@ -139,7 +139,7 @@ class Bounds(NamedTuple):
     size: int | None
 
     def of(self, counts: np.ndarray) -> np.ndarray:
-        """Return the start of each sequence and the end of the last sequence, int32, from the lengths of the sequences."""
+        """Return the start of each sequence and the end of the last sequence as int32. ``counts`` are the lengths of the sequences."""
         ends = np.concatenate(([0], counts.cumsum())).astype(np.int32)
         return ends if self.size is None else np.pad(ends, (0, self.size - len(ends)), "edge")
 
@@ -213,7 +213,7 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
 
 
 def cost_of(value: Any, count: int) -> int:
-    """Return how much of a budget a value uses: the length of an array, or the value of a number."""
+    """Return how much of a budget a value uses. An array uses its length ``count``, and a number uses its value."""
     if np.ndim(value):
         return count
     if (cost := int(value)) < 0 or cost != value:
@@ -270,7 +270,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
 
 
 def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]) -> Sequences:
-    """Return the sequences at some places. A place consists of the index of an input, and an index in this input."""
+    """Return the sequences at ``places``. A place is a pair: the index of an input, and the index of the sequence in this input."""
     found = [next(sequences_of([stamped], batched)) for stamped in inputs]
     sequences = Sequences()
     for number, place in places:

@@ -36,7 +36,7 @@ class CopyPaste:
         mask: The field of the masks: ``(N, H, W)`` for each image, with one mask per object. Pixels of the object are not 0.
         with_boxes: Further fields with one row per box, such as labels and points.
         p: Probability that objects are pasted into an image.
-        p_object: Probability that each object of the other image is pasted.
+        p_object: Probability that an object of the other image is pasted.
         min_visibility: Minimum fraction of an object's pixels that must stay visible. Objects with a smaller fraction are removed.
         field: The field of the images, ``(B, H, W, C)`` or a list. By default ``"image"`` or ``"images"`` of a dict, or the first field.
 
@@ -93,7 +93,10 @@ class CopyPaste:
         return replace(item, {where["image"]: images, **together})
 
     def _pasted(self, target: Target, other: Target, chosen: np.ndarray, image: np.ndarray) -> Target:
-        """Write a target's image and the chosen objects of another target into ``image``. Return the annotations."""
+        """Write the image of a target and the chosen objects of another target into ``image``.
+
+        Return the annotations. A target is an image with its boxes and masks.
+        """
         rows = {role: value for role, value in target.items() if role != "image"}
         masks, boxes = rows["mask"], rows["boxes"]
         whole = _pixels(other["mask"]) > 0
@@ -121,7 +124,7 @@ def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
 
 
 def _pixels(masks: np.ndarray) -> np.ndarray:
-    """Return the number of pixels of each mask. Ten times as fast as one call for all masks."""
+    """Return the number of pixels of each mask. One call per mask is ten times as fast as one call for all masks."""
     return np.array([np.count_nonzero(mask) for mask in masks], np.int64)
 
 

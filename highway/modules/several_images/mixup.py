@@ -67,7 +67,7 @@ class _Mixing:
 
     @abstractmethod
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return new images, and for each draw the share of the row's own image."""
+        """Return the new images, and for each drawn share the final share of the row's own image."""
 
     def _fields(self, item: Item) -> tuple[Field, Field]:
         owner, known = type(self).__name__, names(item)
@@ -121,8 +121,8 @@ class MixUp(_Mixing):
 
     Args:
         num_classes: Number of classes, for integer labels. Not needed if a label is already a row with a share for each class.
-        alpha: The share of the image itself is drawn from Beta(alpha, alpha). With 1, this distribution is uniform. Below 1, most images
-            are mixed very little.
+        alpha: The share of the image itself is drawn from Beta(alpha, alpha). If ``alpha`` is 1, this distribution is uniform. If it is
+            below 1, most images are mixed very little.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
         per_image: Whether each image has its own share and a random partner from the batch.
         field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default ``"image"`` or

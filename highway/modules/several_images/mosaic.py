@@ -51,8 +51,8 @@ class Mosaic:
 
     Returns:
         The item with images ``(B, *shape, C)``. Boxes, points, object masks and ``with_boxes`` become lists. Each has the concatenated rows
-        of all four images, without empty boxes. Points outside their part are removed, unless they belong to boxes or are ``(N, K, 2)``.
-        Such points move to the border of their part. Masks ``(H, W)`` are combined like the images, and filled with 0. All other fields
+        of all four images, without empty boxes. Points outside their part are removed. Points that belong to boxes, and points ``(N, K,
+        2)``, instead move to the border of their part. Masks ``(H, W)`` are combined like the images, and filled with 0. All other fields
         keep the values of the row's own image.
 
     Raises:
@@ -148,7 +148,10 @@ class Mosaic:
         return {role: self._together(role, [target[role] for target in moved], parts) for role in moved[0]}
 
     def _moved(self, part: _Part, target: Target) -> Target:
-        """Return the annotations of one image. Boxes and points have the coordinates of the mosaic, and masks those of their part."""
+        """Return the annotations of one image.
+
+        Boxes and points have the coordinates of the mosaic. Masks have the coordinates of their part.
+        """
         moved, size = {role: value for role, value in target.items() if role != "image"}, target["image"].shape[:2]
         top, left, height, width = part.to
         offset = np.array([left, top], np.float32)
