@@ -23,7 +23,7 @@ class Exchange(Protocol):
     """An exchange of integers among all ranks."""
 
     def has_started(self) -> bool | None:
-        """Return True if the loop can go on to its next step; ``None`` if it cannot within a second."""
+        """Return True if the loop can continue with its next step; ``None`` if it cannot continue within a second."""
 
     def wait(self) -> list[int] | None:
         """Return the smallest value of each integer on all ranks; ``None`` if some rank has not passed its integers within a second.

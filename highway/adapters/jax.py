@@ -63,7 +63,7 @@ def to_device(
             ``None`` is the default device.
         depth: Number of batches that wait on the device, at least 1. The batch that is being moved does not count.
         end_together: Whether each loop ends on all processes of JAX after the same number of batches: as soon as one process has no further
-            batch. A warning then counts the batches that other processes leave out. All processes must run the same loops in the same
+            batch. A warning then counts the batches that other processes skip. All processes must run the same loops in the same
             order, and all batches must have the same shapes: pass ``drop_last=True`` to ``Batch``.
         end_timeout: Seconds that a process waits for the other processes at a batch, with ``end_together``. After these seconds, it raises
             an error that names the batch. The default is 30 minutes.

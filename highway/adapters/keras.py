@@ -43,7 +43,7 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
 
     At the end of an epoch, such as in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` returns the state after the epoch. Within
     an epoch on PyTorch, ``pipeline.state_dict()`` returns the state after the last step. Within an epoch on TensorFlow or JAX, it raises
-    an error, because these two read batches ahead.
+    an error, because these two backends read batches ahead.
 
     Args:
         pipeline: A :class:`~highway.Pipeline` of batches that has an epoch for each pass of Keras, or any iterable that can be repeated.

@@ -61,7 +61,8 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
             from item to item.
 
     Raises:
-        ValueError: ``signature`` is ``None``, and the pipeline yields no items.
+        ValueError: ``signature`` is ``None``, and the pipeline yields no items; an item does not match the signature; or a Python integer
+            does not fit into int32.
         TypeError: a field has a type that tensors do not support.
         Exception: an error of a stage.
 

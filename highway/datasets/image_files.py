@@ -187,8 +187,7 @@ def _folders(root: str) -> list[str]:
 def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
     """List the images in the label folders and their subfolders. Follow links. Skip hidden files, and files that are not images.
 
-    The arguments are the same as for :func:`label_names`. In addition to the errors of :func:`label_names`, this function raises two
-    errors.
+    The function has the arguments and the errors of :func:`label_names`, and two more errors.
 
     Raises:
         FileNotFoundError: there are no images in a label folder, or the target of a link does not exist.

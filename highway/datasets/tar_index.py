@@ -56,7 +56,7 @@ class TarIndex(NamedTuple):
 
 
 def index_of(path: str) -> Group:
-    """Return the index of a shard, whose arrays are those of :class:`TarIndex`.
+    """Return the index of a shard. For its arrays, see :class:`TarIndex`.
 
     Raises:
         ShardError: the shard is not a tar archive, is compressed, damaged or truncated, or has files without random access.

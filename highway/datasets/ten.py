@@ -80,7 +80,10 @@ class TenFiles:
         return [stamped.item for stamped in self.with_passports(numbers)]
 
     def with_passport(self, number: int) -> Stamped:
-        """Return an item with the passport that was saved with the item. If the passport has no keys, the key is the path of the file."""
+        """Return an item with its saved passport (its metadata: epoch, index, keys).
+
+        If the passport has no keys, the key is the path of the file.
+        """
         return self.with_passports([number])[0]
 
     def with_passports(self, numbers: Sequence[int]) -> list[Stamped]:

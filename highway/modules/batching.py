@@ -52,7 +52,7 @@ class Batch(RaggedOptions, _OfSamples):
     Yields:
         Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
         tuple keeps its type, and each of its fields is stacked. In a tuple, counts and offsets come after all other fields. The passport
-        has the epoch, origin and times of the first sample, a running index, and the keys of all samples.
+        (the metadata of an item) has the epoch, origin and times of the first sample, a running index, and the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; a sample is longer than ``pad_to``;

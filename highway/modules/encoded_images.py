@@ -49,7 +49,8 @@ class EncodedImageReader(Batching, _OfFiles):
 
     Yields:
         ``(data, sizes, labels)``: uint8 ``(N,)``, the concatenated bytes of all files; int32 ``(B,)``, the size of each file in bytes; and
-        int32 ``(B,)``, the labels. The keys in the passport are the paths of the files, relative to ``data_dir``.
+        int32 ``(B,)``, the labels. The passport (the metadata of a batch) contains the keys: the paths of the files, relative to
+        ``data_dir``.
 
     Raises:
         ConfigError: a parameter is out of its range.

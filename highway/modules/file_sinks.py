@@ -37,7 +37,7 @@ class SampleSink:
         return [*stages, Stage(self)]
 
     def keyed(self, item: Item, passport: Passport) -> tuple[str, Mapping[str, Any]]:
-        """Return the sample and its key. If the passport has no key, the key consists of epoch and index.
+        """Return the sample and its key. If the passport (the sample's metadata) has no key, the key consists of epoch and index.
 
         Raises:
             TypeError: the item is not a dict.

@@ -42,8 +42,8 @@ class HuggingFaceSource:
         epochs: Number of passes over the stream, or ``None`` to repeat indefinitely. Each pass begins with a call of ``set_epoch``.
 
     Yields:
-        A dict for each row, with the same types as in :class:`~highway.datasets.Parquet`. The passport has the epoch, the index within the
-        epoch, and the key.
+        A dict for each row, with the same types as in :class:`~highway.datasets.Parquet`. The passport (the metadata of an
+        item) has the epoch, the index within the epoch, and the key.
 
     Raises:
         ConfigError: the package ``datasets`` is not installed, there are several splits, or ``dataset`` is not a stream.

@@ -28,10 +28,10 @@ _APART = 0x9E3779B97F4A7C15  # difference of the seeds of two successive passes;
 
 
 class InnerSource:
-    """Iterates over a source inside a component, and yields items with passports. Sources: iterables, functions, readers, pipelines.
+    """Iterates over a source inside a component. Yields each item with its passport (its metadata: epoch, index, keys).
 
     Args:
-        source: The source.
+        source: An iterable, a function, a reader or a pipeline.
         context: The context of the stage.
         state: The position to resume from, from :meth:`state`.
     """

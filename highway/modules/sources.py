@@ -320,7 +320,7 @@ class Mix(OfSources):
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
         if self.skips:
             _begun(sources, epoch)
-        # ``given``: number of items from each source in this epoch. ``whole``: the sources of which a whole epoch was yielded.
+        # ``given``: number of items from each source in this epoch. ``whole``: the sources whose epoch is complete.
         given, whole = [0] * len(sources), set[int]()
         if order.value is None:
             choices = self._choices(self._shares(sources), context, epoch)
@@ -354,7 +354,7 @@ class Mix(OfSources):
             self._expect_no_more(sources)
 
     def _ends(self, whole: set[int]) -> bool:
-        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` has the sources of which a whole epoch was yielded."""
+        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` has the sources whose epoch is complete."""
         return len(whole) >= (1 if self.stop == "first" else len(self.sources))
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:

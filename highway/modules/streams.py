@@ -25,8 +25,8 @@ class Shuffle:
         reuse: Number of times to yield each item, at least 1. More than 1 is useful if items are expensive to create.
         seed: Seed of the order, at least 0. ``None``: the pipeline's seed.
 
-    Passports stay with their items. With ``reuse``, repetition n of index i gets the index ``i * reuse + n``, so that later stages draw
-    different random numbers for each repetition.
+    Each item keeps its passport (its metadata: epoch, index, keys). With ``reuse``, repetition n of index i gets the index
+    ``i * reuse + n``, so that later stages draw different random numbers for each repetition.
 
     >>> list(Pipeline([range(6), Shuffle(buffer_size=3, seed=1)]))
     [1, 0, 4, 5, 3, 2]

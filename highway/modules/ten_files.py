@@ -1,4 +1,7 @@
-"""Read and write ``.ten`` files. Each file contains one item and its passport, in the format of :mod:`highway.tenbin`."""
+"""Read and write ``.ten`` files. Each file contains one item and its passport, in the format of :mod:`highway.tenbin`.
+
+The passport is the metadata of an item: epoch, index and keys.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ class WebDatasetSource:
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
 
     Yields:
-        A dict for each sample. The passport has the epoch, the index within the epoch, and the key of the sample.
+        A dict for each sample. The passport (the metadata of an item) has the epoch, the index within the epoch, and the key of the
+        sample.
 
     Raises:
         ConfigError: a parameter is out of its range, or a URL needs a package that is not installed.

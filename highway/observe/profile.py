@@ -300,7 +300,7 @@ def _receive(link: Link) -> float:
 def bytes_read() -> int:
     """Return the bytes that this process has read by system calls so far, mostly from files.
 
-    Reads from the page cache count, but reads of mapped memory do not. Outside Linux, the result is 0.
+    Reads from the page cache count, but reads of mapped memory do not count. Outside Linux, the result is 0.
     """
     try:
         found = re.search(r"^rchar: (\d+)", Path("/proc/self/io").read_text(), re.M)

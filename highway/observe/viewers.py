@@ -14,8 +14,8 @@ from highway.wire.url import url_of
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
     """Return the URLs at which a viewer on this machine sees the messages of a link. The viewer connects one socket to all URLs.
 
-    The URLs are the taps of the link's senders: of all senders, or only of the senders of ``role``, or only of ``replica``. If a
-    publisher has no reachable tap, the URL is the address of the link.
+    A *tap* is an address at which a sender also sends its messages to viewers. The URLs are the taps of all senders of the link, or only of
+    the senders in ``role``, or only of the sender ``replica``. If a publisher has no reachable tap, the URL is the address of the link.
 
     Raises:
         ConfigError: the link does not exist, the role or replica does not send on it, or a tap cannot be reached from this machine.

@@ -58,7 +58,7 @@ def to_device(
         images: The field that ``channels_last``, ``dtype`` and ``normalize`` change: its name in a dict, or its position in a tuple. By
             default, this is the field ``"image"`` or ``"images"`` of a dict. Without such a field, all tensors with 4 axes are images.
         end_together: Whether each loop ends on all ranks after the same number of batches: as soon as one rank has no further batch. A
-            warning then counts the batches that other ranks leave out. All ranks must run the same loops in the same order. ``True``: all
+            warning then counts the batches that other ranks skip. All ranks must run the same loops in the same order. ``True``: all
             ranks of ``torch.distributed``. A process group: the ranks of this group.
         end_timeout: Seconds that a rank waits for the other ranks at a batch, with ``end_together``. After these seconds, it raises an
             error that names the batch and the ranks that do not wait there. The default is 30 minutes.

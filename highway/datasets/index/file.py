@@ -6,7 +6,7 @@
     uint64     size of the table in bytes
     uint64     XXH3 of the table
     table      JSON: {"version": text, "size": bytes of all arrays, "groups": {name: [size, mtime_ns, XXH3, begin, [[dtype, length], ...]]}}
-    arrays     each at a multiple of 64 bytes; those of a group follow each other, from ``begin`` bytes after the table on
+    arrays     each at a multiple of 64 bytes; the arrays of a group are consecutive, and start ``begin`` bytes after the table
 
 All numbers are little-endian. ``size`` and ``mtime_ns`` are the state of the file that a group describes. XXH3 is the checksum of 64 bits.
 """

@@ -46,7 +46,7 @@ def indexes_of(paths: Sequence[str], kind: str, version: str, scan: Scan, where:
 
 
 class _FolderIndex:
-    """The index file of a folder. The arguments are those of :func:`indexes_of`."""
+    """The index file of a folder. For the arguments, see :func:`indexes_of`."""
 
     def __init__(self, folder: str, kind: str, version: str, scan: Scan, where: bool | str) -> None:
         path = join(folder, f"highway-{kind}")

@@ -152,7 +152,7 @@ class ArrayRecordWriter:
 
 @contextmanager
 def arrayrecord_writer(path: str, durable: bool = False) -> Iterator[ArrayRecordWriter]:
-    """Write an ArrayRecord file. It gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
+    """Write an ArrayRecord file. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     Each record is compressed separately, so reading in any order is equally fast.
 

@@ -209,7 +209,7 @@ class TFRecordWriter:
 
 @contextmanager
 def tfrecord_writer(path: str, durable: bool = False) -> Iterator[TFRecordWriter]:
-    """Write a TFRecord file. It gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
+    """Write a TFRecord file. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     >>> with tfrecord_writer("train.tfrecord") as writer:
     ...     writer.add("0001", {"image": jpeg, "label": 3})

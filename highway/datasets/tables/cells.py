@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
 
 def cell(value: Any) -> tuple[Kind, Any, int]:
-    """Return the kind of a value, the value as it is written, and the approximate number of bytes of the written value.
+    """Return the kind of a value, the value to write, and the approximate number of bytes of the written value.
 
     Raises:
         ItemError: no column can hold the value. The message names its type and a solution.

@@ -146,7 +146,10 @@ class Passing:
         self._waiting, self.index = waiting, index
 
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
-        """For each input item, yield the outputs, the passport and the samples. The last output is the batch of the remaining samples."""
+        """For each input item, yield the outputs, the passport (the item's metadata) and the samples.
+
+        The last output is the batch of the remaining samples.
+        """
         for stamped in items:
             item, passport = stamped
             if self.batched:

@@ -42,8 +42,8 @@ class Places:
         The cache keeps all samples, except samples that replace bad samples.
 
         Args:
-            passport: The passport of the item.
-            count: Number of its samples.
+            passport: The passport of the item, which is its metadata: epoch, index, keys.
+            count: Number of samples of the item.
             rows: Number of samples in the cache before the new samples are appended.
         """
         begin, stop = self._span(passport.index) if self.known else (0, 0)

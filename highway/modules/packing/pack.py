@@ -55,8 +55,8 @@ class Pack:
         Samples of the inputs' type. For an input field ``tokens``, the field ``tokens`` of a row has the concatenated sequences,
         ``(length, ...)``. A new field ``tokens_segment_ids``, int32 ``(length,)``, has the number of the sequence at each position, from 1;
         0 is padding. A new field ``tokens_positions``, int32 ``(length,)``, has the position within the sequence, from 0. In tuples, the
-        new fields come last. The passport has the epoch, origin and times of the first sequence, a running index, and the keys of all
-        sequences.
+        new fields come last. The passport (the metadata of a row) has the epoch, origin and times of the first sequence, a running index,
+        and the keys of all sequences.
 
         With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, has the start of each of the row's k
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool

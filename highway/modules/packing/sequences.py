@@ -243,7 +243,7 @@ def length_of_row(length: Length, name: Field) -> int:
 
 
 def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: int, batched: bool, offset: int | None = None) -> Stamped:
-    """Return a row with the passport of its first sequence, and the keys of all sequences.
+    """Return a row with the passport (the metadata) of its first sequence, and the keys of all sequences.
 
     Args:
         row: The row.

@@ -149,7 +149,7 @@ class ZMQSender(BaseSocket):
     def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
         """Send a message. Return False if the receiver left in the middle of the message. ZeroMQ then drops all frames of the message.
 
-        If ZeroMQ got all frames before it noticed that the receiver had left, the message is lost, as are other messages to this receiver.
+        If ZeroMQ got all frames before it noticed that the receiver had left, this message and other messages to this receiver are lost.
         """
         send, (first, *rest) = self.send_frame, views
         # Poll before sending, even with a timeout of 0: pyzmq loses a Ctrl-C that comes while a non-blocking call has nothing to do.
