@@ -180,7 +180,7 @@ class ParquetSink(_Numbered):
     type of earlier values, the sink raises a TypeError.
 
     Args:
-        rows_per_block: Number of rows per row group. ``None``: as many rows as fit into 16 MiB.
+        rows_per_block: Number of rows per row group. ``None``: a row group ends after 65,536 rows, or when its values reach 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another codec of Parquet.
 
     >>> Pipeline([[{"x": 1, "name": "a"}, {"x": 2, "name": "b"}], ParquetSink("numbers.parquet")]).run()
@@ -202,7 +202,7 @@ class ArrowSink(_Numbered):
     Files, keys and errors are the same as for :class:`ParquetSink`.
 
     Args:
-        rows_per_block: Number of rows per record batch. ``None``: as many rows as fit into 16 MiB.
+        rows_per_block: Number of rows per record batch. ``None``: a record batch ends after 65,536 rows, or when its values reach 16 MiB.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], ArrowSink("numbers.arrow")]).run()
     >>> Arrow("numbers.arrow")[1]
