@@ -14,7 +14,7 @@ from highway.wire.url import url_of
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
     """Return the URLs at which a viewer on this machine sees the messages of a link. The viewer connects one socket to all URLs.
 
-    A *tap* is an address at which a sender also sends its messages to viewers. The URLs are the taps of all senders of the link, or only of
+    A *tap* is an address at which viewers can read the messages of a sender. The URLs are the taps of all senders of the link, or only of
     the senders in ``role``, or only of the sender ``replica``. If a publisher has no reachable tap, the URL is the address of the link.
 
     Raises:
