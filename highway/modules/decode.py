@@ -36,7 +36,7 @@ class _OfField:
 @checked
 @dataclass
 class DecodeImage(DecodeOptions, _OfField):
-    """Decode an image in a sample: the whole image, or the image scaled to a given size.
+    """Decode an image in a sample, and optionally crop and scale it to a given size.
 
     Args:
         field: The field that contains the bytes of an image file.
@@ -45,7 +45,7 @@ class DecodeImage(DecodeOptions, _OfField):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of the image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring the image left to right. Requires ``shape`` or ``crop``.
-        antialias: Whether each output pixel is the average of all its source pixels when the image shrinks. Slower, but smoother.
+        antialias: Whether each output pixel of a smaller image is the average of all its source pixels. Slower, but smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Returns:
@@ -96,7 +96,9 @@ class DecodeImage(DecodeOptions, _OfField):
 
 
 class _Together:
-    """Decodes all images that wait for a worker in one call, without the GIL. Pixels and errors are the same as for single images.
+    """Decodes all images that wait for a worker in one call, without the GIL.
+
+    Pixels and errors are the same as if each image is decoded alone.
 
     Args:
         map: The map, which decodes one image.
@@ -128,7 +130,7 @@ class _Together:
                 yield None, batch.replace(item, {self._map.field: images[place]})
 
     def _decoded(self, items: Sequence[Stamped]) -> tuple[tuple[np.ndarray, ...], dict[int, Exception]]:
-        """Return the images, and a dict from the positions of images that cannot be decoded to their errors."""
+        """Return the images, and the errors as a dict. The keys are the positions of images that cannot be decoded."""
         files, errors, flipped = list[File](), dict[int, Exception](), np.zeros(len(items), np.bool_)
         for place, (item, _) in enumerate(items):
             try:

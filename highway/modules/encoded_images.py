@@ -1,4 +1,4 @@
-"""Batches of encoded image files. One machine reads the files, and other machines decode them."""
+"""Read and decode batches of encoded image files. One machine can read the files, and other machines can decode them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _OfFiles:
 class EncodedImageReader(Batching, _OfFiles):
     """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
 
-    The batches contain the same files as the batches of :class:`ImageFileReader` with the same seed. This stage does not decode, so one
+    With the same seed, the batches contain the same files as the batches of :class:`ImageFileReader`. This stage does not decode, so one
     machine can feed many other machines.
 
     Args:
@@ -86,7 +86,7 @@ class DecodeBatch(DecodeOptions):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether each output pixel is the average of all its source pixels when an image shrinks. Slower, but smoother.
+        antialias: Whether each output pixel of a smaller image is the average of all its source pixels. Slower, but smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Returns:

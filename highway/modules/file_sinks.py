@@ -23,7 +23,7 @@ _MOST = 10_000  # default number of samples per file
 
 
 class SampleSink:
-    """Base class of sinks that write samples. A sample is a dict, and has a key. A batch raises an error."""
+    """Base class of sinks that write samples. A sample is a dict with a key. If an item is a batch, an error is raised."""
 
     def __highway__(self) -> Traits:
         return Traits(after=self._after)
@@ -176,8 +176,8 @@ class LMDBSink(_FileSink):
 class ParquetSink(_Numbered):
     """Write samples as the rows of Parquet files, which :class:`~highway.datasets.Parquet` reads.
 
-    Files, keys and errors are the same as for :class:`NpzSink`. If a column cannot hold a value, or the type of a value differs from the
-    type of earlier values, the sink raises a TypeError.
+    Files, keys and errors are the same as for :class:`NpzSink`. If a column cannot hold a value, or a value has another type than earlier
+    values, the sink raises a TypeError.
 
     Args:
         rows_per_block: Number of rows per row group. ``None``: a row group ends after 65,536 rows, or when its values reach 16 MiB.

@@ -1,4 +1,4 @@
-"""Streams of Hugging Face as sources."""
+"""A source that reads streams of Hugging Face."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class HuggingFaceSource:
     If a dataset has random access, use ``Reader(HuggingFace(...))`` in place of this source. The reader shuffles, supports ranks, and
     resumes without reading data again.
 
-    Images and sounds are encoded bytes. A run resumes from the stream's own state. After ``stream.shuffle``, the stream's state does not
-    contain the shuffle buffer, so the resumed run reads the epoch again from its start up to the position of the state.
+    Images and sounds are encoded bytes. A run resumes from the stream's own state. This state does not contain the buffer of
+    ``stream.shuffle``. So if the stream is shuffled, the resumed run reads the epoch again from its start, and skips the samples before the
+    saved position.
 
     Args:
         dataset: An ``IterableDataset`` of the package ``datasets``, a name for ``load_dataset``, or a folder of ``save_to_disk``. For
@@ -87,7 +88,7 @@ class HuggingFaceSource:
         return _Again(_Reading(self, here()))
 
     def _remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
-        """Make a sample again. If samples are requested in order, the stream is read only once."""
+        """Create a sample again. If samples are requested in order, the stream is read only once."""
         return self._again.sample(epoch, index, *part)
 
 
@@ -111,7 +112,10 @@ class _Reading:
         self.position: list[Any] = [None, 0]
 
     def samples(self, epoch: int, index: int, state: Any, passed: int) -> Iterator[Stamped]:
-        """Yield the samples of an epoch after ``state``, without the first ``passed`` samples. The first sample gets index ``index``."""
+        """Yield the samples of an epoch after ``state``.
+
+        Skip the first ``passed`` of them. The first yielded sample gets index ``index``.
+        """
         for example in self._examples_from(self._stream, epoch, state, passed):
             again = Lineage(part=[state, passed])
             passed += 1
@@ -128,7 +132,7 @@ class _Reading:
 
 
 class _Again:
-    """Samples that are read again."""
+    """Reads samples again. It stores the iterator, so that samples in order are read without a restart."""
 
     def __init__(self, reading: _Reading) -> None:
         self._reading = reading

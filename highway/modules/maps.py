@@ -1,4 +1,4 @@
-"""Maps return one output for each input."""
+"""General maps. A map returns one output for each input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from highway.parameters.hints import takes_rng
 @checked
 @dataclass
 class Map:
-    """Apply a function to each item, or to one field of each item. (For whole items, you can pass the function to a pipeline directly.)
+    """Apply a function to each item, or to one field of each item.
+
+    To apply a function to whole items, you can also put it into a pipeline directly.
 
     Args:
         fn: The function. It receives the item or the field. If it has a parameter ``rng``, it also receives a random generator. It returns

@@ -42,8 +42,9 @@ class Processes:
 
     If a map raises an error, the pipeline raises an error of the same type, with the traceback as a note. To set ``on_error`` or
     ``num_workers``, put a ``Stage`` around ``Processes``. If a process dies, its current item fails. With ``on_error="skip"``, this item is
-    skipped, and a new process gets the other items of the dead process. With ``Stage(..., timeout=seconds)``, highway ends a process whose
-    item takes longer, and counts the process in ``ended_processes``. A new process tries the item again, up to ``attempts`` times.
+    skipped, and a new process gets the other items of the dead process. With ``Stage(..., timeout=seconds)``, highway ends a process if an
+    item takes longer, and counts the process in ``ended_processes``. A new process tries the item again. An item is tried up to
+    ``attempts`` times.
 
     You can also run a whole pipeline, including its source and streams, in one process: ``Processes([source, decode, Batch(32)])``. To run
     several pipelines in parallel, pass a list of stages for each process: ``Processes([[TenSource("a.ten"), Batch(32)],
@@ -51,7 +52,7 @@ class Processes:
     ``budget_mb``. The stages can have their own settings.
 
     Args:
-        maps: Maps, which each process applies one after another. Or the stages of one or several whole pipelines.
+        maps: Maps, or the stages of one or several whole pipelines. Each process applies the maps one after another.
         num_processes: Number of processes. ``None``: the number of available cores, or one process per whole pipeline.
         budget_mb: Megabytes of shared memory for the items of one process. The results get the same amount. An item can use at most half of
             this memory.
@@ -151,7 +152,10 @@ class _Remote:
         return remote
 
     def __call__(self, item: Any, rng: Generator, context: Context) -> Any:
-        """Make an item again that was waiting in a stage when the state was saved. The process is kept for the next such item."""
+        """Create an item again that was waiting in a stage when the state was saved.
+
+        Each thread starts one process for this, and keeps it.
+        """
         thread = get_ident()
         if thread not in self._making_again:
             self._making_again[thread] = self._ahead(context)
@@ -166,7 +170,7 @@ class _Sources:
         self._pipelines, self._budget_mb = pipelines, budget_mb
 
     def __highway__(self) -> Traits:
-        in_order = len(self._pipelines) == 1  # otherwise the items of several pipelines alternate
+        in_order = len(self._pipelines) == 1  # the items of several pipelines alternate
         return Traits(
             length=lambda: sum(len(Pipeline(stages)) for stages in self._pipelines),
             numbers_epochs=in_order and Pipeline(self._pipelines[0]).numbers_epochs,

@@ -58,8 +58,8 @@ class _ImageFiles:
 class DumpImages(_ImageFiles):
     """Write every image to its own file, and pass the items on.
 
-    A file name consists of a running number from 0 and the key of the sample, if it has a key: ``000017-cat-03.png``. A later run
-    overwrites the files.
+    A file name consists of a running number from 0 and the key of the sample: ``000017-cat-03.png``. If the sample has no key, the name has
+    only the number. A later run overwrites the files.
 
     Raises:
         OSError: a file cannot be written.

@@ -180,7 +180,7 @@ class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
     Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
-    the first source. An epoch combines one epoch of each source that numbers its epochs, as readers do, and a pass over each other source.
+    the first source. For an epoch, a source that numbers its epochs, such as a reader, yields one epoch. Every other source is read once.
 
     Args:
         strict: Whether different lengths or numbers of epochs of the sources raise an error. If ``False``, the shortest source ends the
@@ -257,10 +257,10 @@ class Mix(OfSources):
             equally likely. All lengths must be known, and ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
         stop: When an epoch of the mix ends. ``"all"``: when one epoch of each source has been read. Until then, a source whose epoch has
-            ended is skipped. ``"first"``: before any source would yield more items than its epoch has. ``"restart"``: when each
-            source has yielded at least one epoch. Until then, a source whose epoch has ended continues with its next epoch. With
-            ``"first"`` and ``"restart"``, the next epoch of the mix continues at the next item of each source, and if a loop ends early,
-            the rest of its epoch is read and dropped.
+            ended is skipped. ``"first"``: when a source has yielded as many items as its epoch has, and the next item would come from this
+            source. ``"restart"``: when each source has yielded at least one epoch. Until then, a source whose epoch has ended continues
+            with its next epoch. With ``"first"`` and ``"restart"``, the next epoch of the mix continues at the next item of each source,
+            and if a loop ends early, the rest of its epoch is read and dropped.
 
     Raises:
         ConfigError: the weights do not fit the sources, ``by_size`` does not fit ``stop``, or a source has no length. (For a reader, the

@@ -78,7 +78,7 @@ class Shuffle:
 class Duplicate:
     """Yield each item several times in a row.
 
-    Repetition n of index i gets the index ``i * times + n``, so that later stages draw different random numbers for each repetition.
+    Repetition n of index i gets the index ``i * times + n``. So later stages draw different random numbers for each repetition.
 
     Args:
         times: Number of repetitions, at least 1.
@@ -106,7 +106,7 @@ class Duplicate:
 class Take:
     """Yield the first ``n`` items of all epochs together. Then end the pipeline, and cancel all preceding stages.
 
-    If you leave a loop early, the items of its epoch that you have not received also count.
+    If you leave a loop over an epoch early, the remaining items of this epoch also count.
 
     Args:
         n: Number of items, at least 0.
@@ -138,7 +138,7 @@ class FixedEpochs:
 
     A loop over the pipeline continues where the previous loop stopped, even in the middle of an epoch of the source. If a loop ends early,
     the preceding stages process the rest of its epoch, and these items are dropped. If the source ends, the last epoch can be shorter. If
-    all epochs should begin at the first item, use ``Take(size), Repeat(times=...)``.
+    every epoch must begin at the first item of the source, use ``Take(size), Repeat(times=...)``.
 
     Args:
         size: Number of items of an epoch, at least 1.

@@ -27,7 +27,7 @@ because its path can be too long for a socket.
 
 _CREDENTIALS = struct.Struct("3i")
 CLOSING = 0.5  # maximum seconds until a closed socket releases its path
-LOOKS = 20  # number of checks in this time; a count in addition to the time, because the process can be suspended
+LOOKS = 20  # number of checks within ``CLOSING`` seconds; not only a time, because the process can be suspended
 
 
 def interface(url: str, location: str) -> str:

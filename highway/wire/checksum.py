@@ -1,4 +1,6 @@
-"""Checksums for the arrays of a ``.ten`` file. Each header ends with a checksum after the dimensions. Stock tensorcom ignores these bytes.
+"""Checksums for the arrays of a ``.ten`` file.
+
+The checksum of an array comes at the end of its header, after the dimensions. tensorcom ignores it.
 
 The last 16 bytes of the header's chunk are ``~HwXxh3~`` and the little-endian xxh3_64 of the preceding header bytes and the data. Files of
 tensorcom or of highway 0.1.0 have no checksums, and are read without a check. Messages on the wire have no checksums.

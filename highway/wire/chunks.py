@@ -100,7 +100,7 @@ def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> byt
 
     Args:
         l: The arrays.
-        infos: A name of up to 8 ASCII characters for each array.
+        infos: A name of up to 8 ASCII characters for each array. If given, the number of names must equal the number of arrays.
 
     >>> len(encode_buffer([np.uint8([1, 2])]))
     160

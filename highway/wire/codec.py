@@ -40,8 +40,8 @@ _WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # length of a msgpack number in 
 class Codec(Protocol):
     """Converts items to frames and back.
 
-    ``single``: whether each message is one frame. ``has_envelopes``: whether each message has an envelope. If false, only the end message
-    has.
+    ``single``: whether each message is one frame. ``has_envelopes``: whether each message has an envelope (a header with the sender, the
+    number and the passport of the item). If false, only the end message has an envelope.
     """
 
     single: bool

@@ -22,7 +22,7 @@ from typing import Final
 from highway.wire.address import peer_process
 
 ACK: Final = b"~HwyAck~"
-READING, ENDED, CLOSED = b"r", b"e", b"c"  # states of a receiver: reads; has read the end; was closed by its program before the end
+READING, ENDED, CLOSED = b"r", b"e", b"c"  # states of a receiver: it reads; it has read the end; its program closed it before the end
 MOST_CHANNELS: Final = 256  # maximum number of report connections of a sender or a receiver; each connection needs a descriptor
 OFTEN: Final = 0.5  # minimum seconds between two reports, if there are many messages
 MOST_UNTOLD: Final = 1024  # maximum number of messages between two reports
@@ -31,7 +31,7 @@ CONNECTS: Final = 0.2  # seconds that a receiver waits until it is connected, at
 LASTS: Final = (
     5.0  # seconds; a sender that closes a connection sooner accepts no reports: it has too many connections, or is an old version
 )
-MOST_WAITS: Final = 8  # maximum number of senders for which a receiver waits ``CONNECTS``, because ports might be unreachable
+MOST_WAITS: Final = 8  # maximum number of senders for which a receiver waits ``CONNECTS``; few, because ports might be unreachable
 _ID: Final = 8  # bytes
 _RECORD: Final = struct.Struct("<cQ")
 _CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -72,7 +72,7 @@ class Confirmations:
 
     Attributes:
         connections: The open connections from receivers.
-        lock: Hold this lock while you read several results that must be of the same moment.
+        lock: Hold this lock to read several results that must belong to the same point in time.
         heard_at: Time of the last report.
         named: Number of receivers that have reported.
     """
@@ -106,7 +106,10 @@ class Confirmations:
         return list(self._lost.values())
 
     def unreachable(self, live: int) -> int:
-        """Return how many of the link's ``live`` connections lead to receivers that were cut off without ZeroMQ noticing the cut."""
+        """Return how many of the link's ``live`` connections lead to receivers that were cut off.
+
+        ZeroMQ may still count these as connected.
+        """
         return max(0, min(sum(receiver.is_cut for receiver in self.lost), live - self.connected))
 
     @property
@@ -115,7 +118,7 @@ class Confirmations:
         return sum(receiver.taken for receiver in (*self._gone, *list(self._connected.values()), *self.lost))
 
     def welcome(self, sock: socket.socket) -> bool:
-        """Take over the connection of a receiver that has named the sender. Return ``False`` if there are too many connections."""
+        """Take over the connection of a receiver that has sent the sender's name. Return ``False`` if there are too many connections."""
         if len(self.connections) >= MOST_CHANNELS:
             return False
         keep_alive(sock)
@@ -165,7 +168,9 @@ class Confirmations:
 
 
 class ReportChannel:
-    """The connection over which a receiver reports to a sender. For the receiving thread only. The first report and closing can wait.
+    """The connection over which a receiver reports to a sender.
+
+    Use it only on the receiving thread. Only the first report and :meth:`close` can wait.
 
     Args:
         hello: The first bytes to send: ``ACK``, the sender's name, and random bytes that identify the receiver.
@@ -201,7 +206,7 @@ class ReportChannel:
         self._say(ENDED)
 
     def catch_up(self) -> None:
-        """Report the messages that were not reported yet. Called while no message arrives."""
+        """Report the messages that were not reported yet. Call this method while no message arrives."""
         if self._owed or self._reported < self.taken:
             self._say(self._state)
 
@@ -232,7 +237,7 @@ class ReportChannel:
         self._send()
 
     def _send(self) -> None:
-        for _ in range(2):  # two attempts, because the network might have been cut, and the sender might have given up the first connection
+        for _ in range(2):  # two attempts, because the network might have been cut, and the sender might have closed the first connection
             if self._is_unreachable:
                 break
             try:

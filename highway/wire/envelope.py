@@ -40,16 +40,16 @@ class Envelope(NamedTuple):
         kind: The type of the item: a tuple, a list, a dict or a single array.
         names: The keys of a dict.
         bools: Positions of boolean arrays, which are sent as ``u1``.
-        passport: The item's passport, if it has one.
+        passport: The item's passport (its metadata: epoch, index, keys and more), if it has one.
         sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
         number: The position of the message among the messages of the sender, from 0. In an end message, the total number of messages.
         shared: Whether the sender distributes its messages over several receivers. Each receiver then sees gaps between the numbers.
         end: Whether this is an end message, which announces the end of the sender. The arrays of an end message are empty.
         made: The sender's software for images, and the sender's host. Empty if unknown.
         mark: Whether this is a mark, which tells a leaving receiver that it has read all its messages. The arrays of a mark are empty.
-        leave: TCP port at which receivers announce that they leave. 0: only receivers on the sender's machine can announce that they leave.
-            ``None``: no receiver can announce that it leaves.
-        extra: Whether receivers do not count this sender when they count ended senders.
+        leave: TCP port of the sender's server (:mod:`highway.wire.goodbye`), at which receivers announce that they leave. 0: only receivers
+            on the sender's machine can reach the server. ``None``: the sender has no server.
+        extra: Whether the sender is temporary. Receivers do not count a temporary sender among the senders that must end.
         byte_strings: Positions of ``bytes``, such as image files, which are sent as ``u1``.
     """
 

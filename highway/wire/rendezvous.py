@@ -1,5 +1,7 @@
 """Connect links by names instead of addresses: ``zpush+named://images.reader.0``.
 
+A *rendezvous* is a place that all processes of a run can reach, such as a shared folder. It stores the address of each name.
+
 The end that binds uses a free port, and publishes its address under the name at the rendezvous of the run. The end that connects looks up
 the name, and connects to each new address of the name. A separate thread uses the rendezvous. The threads that move data read only the last
 known addresses.
@@ -187,9 +189,9 @@ def directory(url: str) -> Directory:
 
 
 def own_address() -> str:
-    """Return the address at which other hosts reach this host: the address of its name, or of its default route.
+    """Return the address at which other hosts reach this host: the address of its host name, or the local address of its default route.
 
-    The address of the default route is returned if the name has a loopback address, or an address of another host.
+    If the host name has a loopback address, or an address of another host, return the local address of the default route.
 
     If there is no default route, return the loopback address.
     """
@@ -212,7 +214,7 @@ def join(text: str, host: str = "", run: str = "") -> None:
     """Set the rendezvous of this process from a text. A second call with the same text has no effect.
 
     Args:
-        text: As for :func:`parse`. A kind whose places are names of runs, such as ``ray``, needs no place. The place is then ``run``.
+        text: As for :func:`parse`. If the places of a kind are names of runs, as for ``ray``, the place can be omitted. It is then ``run``.
         host: As for :func:`use`.
         run: The name of the run.
 

@@ -38,10 +38,10 @@ class SequenceNumbers:
         label: Name of the sender in messages and counters.
         warns: Whether to log a warning at the first fault.
         first: The first number received.
-        leave, host: Port (as in an envelope) and host at which receivers notify the sender that they leave.
-        in_order: Whether the messages come in order, so that a skipped number is missing. If several connections lead to one sender, which
-            distributes its messages over the connections, a skipped number can come later. A number then counts as missing after ``WINDOW``
-            later numbers or the end have come.
+        leave, host: Port and host at which receivers notify the sender that they leave. The port is from the envelope (the header of a
+            message).
+        in_order: Whether the messages come in order. If so, a skipped number is missing. Messages over several connections to one sender
+            can come out of order. A number then counts as missing only after ``WINDOW`` later numbers or the end have come.
         channel: The connection for reports to the sender, if the sender accepts reports.
     """
 
@@ -55,7 +55,10 @@ class SequenceNumbers:
         self._came = bytearray(WINDOW)
 
     def take(self, number: int) -> tuple[int, int, bool]:
-        """Note a message's number. Return how many numbers are missing before and after ``first``, and whether the number came twice."""
+        """Note the number of a message.
+
+        Return the counts of missing numbers before and after ``first``, and whether this number came before.
+        """
         if number < self.next:
             if self.next - number > WINDOW:  # too old to be stored
                 return 0, 0, False
@@ -99,14 +102,14 @@ class Senders:
         counters: Dict in which ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended`` are counted.
 
     Attributes:
-        ended: Number of senders that have ended, without ``extra`` senders.
+        ended: Number of senders that have ended. Senders with the option ``extra`` do not count.
         connections: Number of connections over which an end message has come.
     """
 
     def __init__(self, link: Link, counters: dict[str, float]) -> None:
         self.link, self._counters = link, counters
         self._numbers: dict[bytes, SequenceNumbers] = {}
-        self._on: dict[Hashable, set[bytes]] = {}  # names of the senders whose first message came over a connection
+        self._on: dict[Hashable, set[bytes]] = {}  # connection -> names of the senders whose first message came over this connection
         self._ended: dict[bytes, None] = {}
         self._ended_on: dict[Hashable, set[bytes]] = {}
         self._warned_of_ends = False
@@ -167,12 +170,12 @@ class Senders:
         return True
 
     def catch_up(self) -> None:
-        """Send the senders the reports that are still missing. Called while no message arrives."""
+        """Send the reports that the senders have not got yet. Call this method while no message arrives."""
         for channel in self._channels.values():
             channel.catch_up()
 
     def close(self) -> None:
-        """Notify the senders that this receiver closes. Close the receiving end of the link before."""
+        """Notify the senders that this receiver closes. Call this method after the receiving end of the link is closed."""
         deadline = time.monotonic() + LAST_WORD
         for channel in self._channels.values():
             channel.close(max(0.0, deadline - time.monotonic()))

@@ -1,8 +1,8 @@
 """The tenbin format. :mod:`highway.wire.chunks` puts several arrays into one buffer. The public module is :mod:`highway.tenbin`.
 
 Every array is a header, and the data in C order. A header is a sequence of little-endian int64s: the code of the dtype (8 ASCII bytes,
-padded with zeros), an info (8 ASCII bytes: the name of the array), the rank (0 to 9), and the dimensions. Further int64s can follow the
-dimensions. This module ignores these int64s, in which :mod:`highway.wire.envelope` stores metadata.
+padded with zeros), an info (8 ASCII bytes: the name of the array), the rank (0 to 9), and the dimensions. More int64s can follow the
+dimensions. :mod:`highway.wire.envelope` stores metadata in them. This module ignores them.
 
 Names and semantics are the same as in tensorcom. Decoded arrays are read-only views of the buffers.
 """
@@ -38,7 +38,7 @@ long_to_short: dict[str, str] = {
     "uint32": "u4",
     "uint64": "u8",
 }
-"""numpy's name of a dtype -> code of the dtype in a header. Stock tensorcom can neither send nor read ``u4``."""
+"""numpy's name of a dtype -> code of the dtype in a header. tensorcom itself can neither send nor read ``u4``."""
 short_to_long: dict[str, str] = {short: long for long, short in long_to_short.items()}
 
 MAX_RANK = 9
@@ -173,7 +173,7 @@ def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -
 
 
 def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
-    """Return the header of an array. Stock tensorcom ignores ``extension``.
+    """Return the header of an array. tensorcom itself ignores ``extension``.
 
     Args:
         a: The array.
@@ -345,7 +345,10 @@ def _text(raw: bytes) -> str:
 
 
 def bytes_of(array: Array | np.generic) -> memoryview:
-    """Return the bytes of the elements in C order, little-endian. If the array has this layout in memory, the result is a view."""
+    """Return the bytes of the elements in C order, little-endian.
+
+    If the array has this layout in memory, the result is a view. Otherwise, it is a copy.
+    """
     if array.dtype not in _CODES:
         array = np.asarray(array)
         array = array.view(np.uint8) if array.dtype == np.bool_ else array.astype(array.dtype.newbyteorder("<"))

@@ -167,7 +167,10 @@ def parse(
 
 
 def joined(links: Sequence[Link]) -> Link:
-    """Combine links into one link that shares a socket. Raises a ConfigError that names the first link that cannot share the socket."""
+    """Combine links into one link that shares a socket.
+
+    If a link cannot share the socket of the first link, raise a ConfigError that names it.
+    """
     first = links[0]
     for link in links[1:]:
         why = [each.alone for each in (*link.transports, *first.transports) if each.alone]

@@ -1,4 +1,4 @@
-"""The key of a cache: a text that changes with the files, parameters and code of the stages before the cache."""
+"""Compute the key of a cache. The key changes if the files, parameters or code of the stages before the cache change."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
 
     Components are identified by their parameters and code (:mod:`highway.engine.hashing`), or by the ``fingerprint`` that they declare
     (:class:`~highway.engine.component.Traits`). Readers are also identified by the names, sizes and times of their files. The fingerprint
-    includes the decoder and highway's version, because different decoders and versions can return different pixels. It also includes the
-    pipeline's seed, if a stage draws random numbers, and the names of such stages (:func:`chance`).
+    includes the decoder and highway's version, because different decoders and versions can return different pixels. If stages draw random
+    numbers, it also includes the pipeline's seed and the names of these stages (:func:`chance`).
 
     A warning names values that cannot be compared: values that cannot be hashed, and values that maps change while they run.
 
@@ -105,7 +105,10 @@ class Share(NamedTuple):
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the part of the samples that a source yields on this rank. Of several readers, the first reader with several ranks counts."""
+    """Return the part of the samples that a source yields on this rank.
+
+    If there are several readers, use the first reader with several ranks.
+    """
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
@@ -132,7 +135,10 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
-    """Yield texts that identify the current contents of shards. The text of a command (``pipe:``) does not change with the output."""
+    """Yield a text for each shard that identifies its current content.
+
+    For a command (``pipe:``), the text does not depend on the output.
+    """
     stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
     for url in urls:
         check_cancelled()

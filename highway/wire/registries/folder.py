@@ -1,4 +1,4 @@
-"""A rendezvous in a folder that all hosts of a run see."""
+"""A rendezvous in a folder to which all hosts of a run have access."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highway.wire.registries.protocol import LONGEST
 
 
 class FolderRendezvous:
-    """A folder that all hosts see. Each name has a file, which contains the address.
+    """A folder to which all hosts have access. Each name has a file, which contains the address.
 
     Args:
         path: The folder. If it does not exist, it is created.

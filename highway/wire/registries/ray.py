@@ -28,7 +28,7 @@ def import_ray() -> Any:
 
 
 Since = tuple[str, int]
-"""The last change that a process knows: the ID of the registry's actor process (``life``), and the number of the change in that process."""
+"""The last change that a process knows: the ID of the actor's process (``life``), and the number of the change in this process."""
 
 NEVER: Since = ("", 0)
 

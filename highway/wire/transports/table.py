@@ -53,7 +53,7 @@ class Transport:
 
     @property
     def has_port(self) -> bool:
-        """Whether the locations are ``host:port``. Of the transports without a port, only ``named`` reaches other machines."""
+        """Whether the locations are ``host:port``. Among transports without a port, only ``named`` reaches other machines."""
         return self.location == "host:port"
 
 
