@@ -66,7 +66,7 @@ class _FileSink(SampleSink):
         path: Output path or URL. Missing folders are created.
     """
 
-    format: ClassVar[str]  # name of the format; the writer of the format gets the path and the sink's own parameters
+    format: ClassVar[str]  # name of the format, whose writer gets the path and the sink's own parameters
 
     path: str
 

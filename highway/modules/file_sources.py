@@ -39,7 +39,7 @@ class _FileSource(Batching, _OfPath):
     fields: dict[str, str] | None = None
 
     def open(self) -> Dataset:
-        """Return the dataset of the format. The dataset gets the parameters of this source that are not parameters of a reader."""
+        """Return the dataset of the format. The dataset gets all parameters of this source, except the parameters of a reader."""
         reading = {field.name for base in (Batching, _OfPath) for field in fields(base)}
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)

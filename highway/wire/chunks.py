@@ -233,11 +233,12 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
         fname: Path of the file.
         nocheck: Whether the name may have another ending than ``.ten``.
         infos: ``True`` returns ``(arrays, infos)``. If a list is given, the names in the file must equal the list.
-        mmap: Whether to map the file into memory instead of reading the file. If the file has no checksums, only the used pages are read.
-            Do not truncate the file while its arrays are in use: access to a truncated part kills the process.
+        mmap: Whether to map the file into memory instead of reading it. If the file has no checksums, the system reads only the pages that
+            are used. Do not truncate the file while its arrays are in use: access to a truncated part kills the process.
 
     Raises:
-        FrameError: the file is truncated or not tenbin, or a checksum does not match. The message begins with the file's name.
+        FrameError: the file is truncated or not tenbin, a checksum does not match, or the names differ from the list ``infos``. The message
+            begins with the file's name.
 
     >>> save("a.ten", np.uint8([1, 2]))
     >>> load("a.ten")
@@ -256,7 +257,7 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memoryview]:
     """Return the data of each chunk in a file, aligned to 64 bytes.
 
-    With ``mmap``, the data are views of the mapped file. The data from a pipe are views of all bytes that were read, and are not aligned.
+    With ``mmap``, the data are views of the mapped file. The data from a pipe are views of all bytes that were read. They are not aligned.
 
     Raises:
         FrameError: the file is not a sequence of chunks.

@@ -278,7 +278,10 @@ def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
 
 
 def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
-    """Check each value against the type at its position, and return the checked values. Ignore further values of later versions."""
+    """Check each value against the type at its position.
+
+    Return the checked values. Ignore additional values, which later versions may send.
+    """
     checked = []
     for (name, expected), value in zip(types.items(), values):
         _check(where + name, value, expected)

@@ -3,9 +3,9 @@
 An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys; a numpy scalar is
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy would pickle, raise errors on both sides.
 
-Highway 2017 used msgpack before version 1.0, which wrote byte strings as texts. The keys of the first array in a message show whether this
-version wrote the message. The texts of such a message become ``bytes``, as in Highway 2017. A value of a database without arrays is decoded
-in the same way if it contains a text that is not UTF-8, such as a JPEG file.
+Highway 2017 used msgpack before version 1.0, which wrote byte strings as texts. The keys of the first array in a message show whether such
+a version wrote the message. If so, the texts of the message become ``bytes``, as in Highway 2017. The texts of a database's value also
+become ``bytes`` if the value has no arrays, and a text that is not UTF-8, such as a JPEG file.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _BytesAsText(Exception):
 
 
 def _has_bytes_as_text(frame: bytes, without_array: bool) -> bool:
-    """Return whether msgpack before version 1.0 wrote a message: the first key of its first array is a text, not a byte string.
+    """Return whether msgpack before version 1.0 wrote a message. If so, the first key of its first array is a text, not a byte string.
 
     For a message without arrays, return ``without_array``.
     """

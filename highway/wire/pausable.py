@@ -1,4 +1,4 @@
-"""A sender that a second thread can pause, send marks with (:mod:`highway.wire.goodbye`), and check for closed connections."""
+"""A sender that a second thread can use: to pause it, to send marks (:mod:`highway.wire.goodbye`), and to check for closed connections."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from highway.engine.context import here
 from highway.wire.transports.protocol import Frame, Peers, TransportSender, deadline_of
 from highway.wire.url import Link
 
-SLICE: Final = 0.15  # maximum seconds that a thread holds the lock of the sender; more than 0.1 s, the time of one wait of the socket
+SLICE: Final = 0.15  # maximum seconds that a thread holds the sender's lock; more than 0.1 s, because one wait of the socket takes 0.1 s
 MARK: Final = 0.025  # maximum seconds to wait for room for a mark
 LOOK_EVERY: Final = 1.0  # seconds between two checks of the connections while nothing is sent
 
 
 class PausableSender:
-    """A :class:`~highway.wire.transports.protocol.TransportSender` that a second thread can pause and send marks with.
+    """A :class:`~highway.wire.transports.protocol.TransportSender` that a second thread can pause, and use to send marks.
 
     Attributes:
         is_paused: Whether the sending thread must wait. :meth:`pause` sets this flag, and the second thread resets it.

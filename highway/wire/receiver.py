@@ -42,7 +42,7 @@ class LinkReceiver:
     Args:
         link: The link to receive from.
         counters: Dict in which the receiver counts ``messages``, ``bytes``, ``received`` items, ``gaps``, ``duplicates``, ``late``,
-            ``malformed``, ``senders``, ``ended`` and ``strangers``.
+            ``malformed``, ``senders``, ``ended`` and ``strangers`` (connections of programs that do not speak the link's protocol).
 
     Attributes:
         bound: Addresses that peers can connect to; empty if this end connects.

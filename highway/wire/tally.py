@@ -1,4 +1,6 @@
-"""Count the messages that this process receives and sends over links. The launcher can read the counts even if this process is killed.
+"""Count the messages that this process receives and sends over links.
+
+The launcher, which started this process, can read the counts even if this process is killed.
 
 The counts are int64s in memory that this process shares with the launcher. Each message updates the counts.
 """
@@ -20,7 +22,7 @@ class Counts:
     Args:
         received: Messages that the process took from links, including malformed messages.
         senders: Senders of the received messages.
-        sent: Messages that the process passed to links, including a message that is being sent.
+        sent: Messages that the process passed to links, including the message that is being sent.
         receivers: Receivers that have been connected so far. A receiver that reconnects counts twice.
         connections: Connections to senders that this process has had as a receiver; 0 if the process was killed.
     """
@@ -42,7 +44,7 @@ NAME: Final = "highway-tally"  # name of the memory in /proc
 
 
 class Tally:
-    """The launcher's side: the counts of one process. Close the tally after use."""
+    """A tally: the counts of one process, as the launcher sees them. Close the tally after use."""
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file(NAME)

@@ -1,4 +1,6 @@
-"""A tap: a second output at the sending end of a link, for viewers that connect and disconnect at any time (``docs/howto/look.md``).
+"""A tap: a second output at the sending end of a link, for viewers (``docs/howto/look.md``).
+
+Viewers can connect and disconnect at any time.
 
 A tap is a publisher in addition to the link's socket. While no viewer has subscribed, the tap gets no messages. A slow viewer misses
 messages, because the link never waits for viewers.
@@ -32,13 +34,13 @@ ANY_SIZE = 1e6  # ``max_mb`` of the tap: the tap sends every frame that the link
 
 
 def open_tap(link: Link) -> Tap | None:
-    """Open the tap of a link's options. Return ``None`` if the options have no tap, or if the address is in use or unavailable."""
+    """Open the tap that a link's options name. Return ``None`` if they name no tap, or if the address is in use or unavailable."""
     if not link.options.tap:
         return None
     try:
         return Tap(link)
     except LinkError as error:
-        if error.errno == errno.EADDRINUSE:  # for example because a process has joined with the same number as another process
+        if error.errno == errno.EADDRINUSE:  # for example, two processes have joined with the same number
             log.info("%s: another process was first on this link, so viewers see its messages, not those of this process", link)
             return None
         log.info("%s: the tap is off, nobody can look into this end of the link: %s", link, error)

@@ -26,7 +26,8 @@ class Changed(NamedTuple):
 
     Args:
         image: ``(H, W)`` or ``(H, W, C)``.
-        belongs: A dict from roles to annotations: boxes ``(N, 4)``, points and mask, as far as they exist.
+        belongs: A dict from roles to annotations. The roles are ``"boxes"`` ``(N, 4)``, ``"points"`` and ``"mask"``; a missing annotation
+            has no role.
         rows: The indexes of the remaining boxes, ``(N,)``; ``None`` if there are no boxes.
     """
 
@@ -75,7 +76,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def _moves_pixels(self, transform: Any) -> bool:
-        """Return whether a transform moves pixels, so that boxes must follow."""
+        """Return whether a transform moves pixels. If so, boxes, points and masks must move in the same way."""
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:

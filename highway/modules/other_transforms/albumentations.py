@@ -25,7 +25,7 @@ _OF_COMPOSE = {"bboxes": "bbox_params", "keypoints": "keypoint_params"}
 
 
 class NumpyRandom(Random):
-    """A Python generator that draws from a numpy generator. It avoids seeding a generator for each image."""
+    """A Python generator that draws from a numpy generator. So no Python generator must be seeded for each image."""
 
     def __init__(self, rng: Generator) -> None:
         super().__init__(0)
@@ -180,7 +180,10 @@ def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
 
 
 def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Clip boxes ``(N, 5)`` to the image, and remove empty boxes. Albumentations rejects such boxes, or is slower with them."""
+    """Clip boxes ``(N, 5)`` to the image, and remove empty boxes.
+
+    Albumentations rejects boxes outside the image and empty boxes, or is slower.
+    """
     sides = boxes[:, :4]
     np.maximum(sides, 0, out=sides)
     np.minimum(sides, (shape[1], shape[0], shape[1], shape[0]), out=sides)

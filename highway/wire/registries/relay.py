@@ -1,4 +1,7 @@
-"""Let one process of a host use a rendezvous for the other processes, which then need not import the libraries of the rendezvous."""
+"""Let one process of a host use a rendezvous for all processes of the host.
+
+So only this process imports the libraries of the rendezvous.
+"""
 
 from __future__ import annotations
 

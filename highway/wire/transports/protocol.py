@@ -22,7 +22,7 @@ class Peers(NamedTuple):
     Args:
         live: Number of open connections.
         seen: Number of connections so far.
-        opened: Number of connections so far, including connections that are being established.
+        opened: Number of connections so far. Connections that are still being established also count.
         strangers: Number of connections to programs that do not speak the transport's protocol. The other fields do not count these
             connections.
     """
@@ -80,10 +80,13 @@ class TransportSender(TransportEnd, Protocol):
         """
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message to each connected receiver. ``receivers``: the assumed number of receivers. Raises the errors of :meth:`send`."""
+        """Send a message to each connected receiver.
+
+        ``receivers`` is the expected number of receivers. Raises the errors of :meth:`send`.
+        """
 
     def unsent(self) -> int:
-        """Return how many messages are known not to have left this process."""
+        """Return the number of messages that have not left this process, as far as the transport knows."""
 
     def settle(self, timeout: float) -> None:
         """Wait at most ``timeout`` seconds until the transport passes no more messages to disconnected peers."""
@@ -130,4 +133,4 @@ class Opener(Protocol):
         """Return a receiving end that listens or connects as the link specifies. Raises the errors of :meth:`open_sender`."""
 
     def start_threads(self, link: Link) -> None:
-        """Start the helper threads of an end early, because threads cannot be started after the end of a script."""
+        """Start the helper threads of an end early, because since Python 3.12 threads cannot start after the end of a script."""

@@ -164,7 +164,10 @@ class ZMQSender(BaseSocket):
         return whole
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message ``receivers`` times, because ZeroMQ takes the receivers in turn. See :meth:`TransportSender.send_to_each`."""
+        """Send a message ``receivers`` times.
+
+        ZeroMQ takes the receivers in turn, so each receiver gets it once. See :meth:`TransportSender.send_to_each`.
+        """
         for _ in range(receivers):
             self.send(frames, timeout, copy_below=0)
 
