@@ -28,7 +28,7 @@ _APART = 0x9E3779B97F4A7C15  # difference of the seeds of two successive passes;
 
 
 class InnerSource:
-    """Iterates over a source inside a component. Yields each item with its passport (its metadata: epoch, index, keys).
+    """Iterates over a source inside a component. Yields each item with its passport.
 
     Args:
         source: An iterable, a function, a reader or a pipeline.

@@ -46,9 +46,9 @@ class ZMQSource:
     """Receive items from other processes.
 
     The source ends when its senders have announced their end. A :class:`ZMQSink` announces its end. Senders that use tensorcom itself do
-    not announce their end. If the pipeline is drained (ended without losing items), the source first reads the messages that
-    have arrived. Each item keeps its passport (its metadata: epoch, index, keys). The ``counters`` of the stage count missing and repeated
-    messages, and list the ``bound`` addresses. The first missing or repeated message logs a warning.
+    not announce their end. If the pipeline is drained, the source first reads the messages that have arrived. Each item keeps
+    its passport. The ``counters`` of the stage count missing and repeated messages, and list the ``bound`` addresses. The first missing or
+    repeated message logs a warning.
 
     Args:
         url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``. The scheme of such a URL determines the
