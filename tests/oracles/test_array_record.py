@@ -79,7 +79,7 @@ def test_groups_are_warned_about(tmp_path, caplog):
         assert list(ArrayRecord(write(tmp_path / "one", RECORDS))) == RECORDS
         assert not caplog.records
         assert list(ArrayRecord(write(tmp_path / "many", RECORDS, "group_size:16"))) == RECORDS
-    assert "many: 16 records are compressed together (group_size)" in caplog.text
+    assert "many: groups of 16 records are compressed together (group_size)" in caplog.text
 
 
 @pytest.mark.parametrize("keep", [0, 10, 70_000, -1])

@@ -185,7 +185,7 @@ def test_what_is_no_table_or_has_a_transform_is_named_with_the_way_out(table):
     for other, message in [
         ([1, 2], "dataset is of type list; expected a Dataset of the package datasets$"),
         (huggingface.DatasetDict(train=table), "split=None; expected one of 'train'"),
-        (table.with_transform(lambda rows: rows), r"the table has a transform, .* behind dataset.reset_format\(\)"),
+        (table.with_transform(lambda rows: rows), r"the table has a transform, .* after dataset.reset_format\(\)"),
     ]:
         with pytest.raises(ConfigError, match=message):
             len(HuggingFace(other))

@@ -107,7 +107,7 @@ def test_compressed_files_are_refused(tmp_path, kind):
     path = str(tmp_path / "a")
     with tf.io.TFRecordWriter(path, kind) as writer:
         writer.write(b"x" * 100)
-    with pytest.raises(DatasetError, match=f"compressed by {kind}"):
+    with pytest.raises(DatasetError, match=f"compressed with {kind}"):
         len(TFRecord(path))
 
 
