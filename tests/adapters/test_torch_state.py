@@ -1,6 +1,8 @@
 """States of a ``DataLoader``: what others got wrong, with the number of their bug where there is one."""
 
 import json
+import subprocess
+import sys
 from itertools import chain
 
 import pytest
@@ -265,3 +267,40 @@ def test_a_loop_of_which_nothing_was_taken_leaves_the_state_as_it_was_loaded(mak
     assert len(numbers(other)) == BATCHES
     closed(loader)
     closed(other)
+
+
+READ_IN_TWO_THREADS = """
+import gc, sys, threading
+import torch
+from highway.adapters.torch.generators import state_of
+
+gc.set_threshold(1, 10, 10)
+generator, collecting = torch.Generator(), threading.Event()
+
+class Cycle:
+    def __init__(self):
+        self.own = self
+    def __del__(self):  # lets the other thread run if the garbage collector runs inside get_state
+        if "state_of" in sys._getframe(1).f_code.co_name:
+            collecting.set()
+            other.join(1)
+
+def read():
+    collecting.wait()
+    state_of(generator)
+
+other = threading.Thread(target=read)
+other.start()
+for _ in range(300):
+    Cycle()
+    state_of(generator)
+collecting.set()
+other.join()
+print(gc.isenabled())
+"""
+
+
+def test_two_threads_that_read_a_generator_do_not_wait_for_each_other():
+    """torch keeps the generator's mutex while the garbage collector lets the other thread run."""
+    done = subprocess.run([sys.executable, "-c", READ_IN_TWO_THREADS], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

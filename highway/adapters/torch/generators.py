@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import random
 from array import array
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from highway.process.torch_generators import torch_generators
 
 Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
@@ -32,13 +35,25 @@ def generators_in(objects: Iterable[Any]) -> list[Any]:
 def state_of(generator: Any) -> Any:
     """Return the state of a generator. The state can be pickled and compared."""
     if isinstance(generator, torch.Generator):
-        return generator.get_state().numpy().tobytes()
+        return _state_of_torch(generator)
     if isinstance(generator, random.Random):
         version, numbers, gauss = generator.getstate()
         return [version, array("I", numbers).tobytes(), gauss]
     return _without_arrays(
         generator.bit_generator.state if isinstance(generator, np.random.Generator) else generator.get_state(legacy=False)
     )
+
+
+def _state_of_torch(generator: torch.Generator) -> bytes:
+    with torch_generators:
+        collects = gc.isenabled()
+        gc.disable()  # because the user's own code does not hold the lock
+        try:
+            state: bytes = generator.get_state().numpy().tobytes()
+            return state
+        finally:
+            if collects:
+                gc.enable()
 
 
 def states_of(generators: Iterable[Any]) -> list[Any]:
@@ -49,7 +64,8 @@ def states_of(generators: Iterable[Any]) -> list[Any]:
 def set_state(generator: Any, state: Any) -> None:
     """Set a generator to a state that :func:`state_of` has returned."""
     if isinstance(generator, torch.Generator):
-        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+        with torch_generators:
+            generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
     elif isinstance(generator, random.Random):
         version, numbers, gauss = state
         generator.setstate((version, tuple(array("I", numbers)), gauss))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import threading
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -17,11 +16,11 @@ from highway.errors import ConfigError
 from highway.modules.other_transforms.adapter import Adapter, Changed, imported, with_inner
 from highway.modules.targets import Target
 from highway.parameters.checks import checked
+from highway.process.torch_generators import torch_generators
 from highway.transforms.base import areas
 
 _COMMAND = "pip install torchvision"
 _HALF = np.float32(0.5)  # highway measures points from the corner of the first pixel; torchvision's flips measure from its centre
-_GENERATOR = threading.Lock()  # the lock that a thread holds while it draws from torch's global generator
 
 
 @checked
@@ -95,7 +94,7 @@ class TorchvisionV2(Adapter):
             given["points"] = tensors.KeyPoints(_tensor(target["points"] - _HALF), canvas_size=size)
         if "mask" in target:
             given["mask"] = tensors.Mask(_tensor(target["mask"]))
-        with _GENERATOR, torch.random.fork_rng(devices=[]):
+        with torch_generators, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             done = compose(given)
         if not isinstance(done, dict) or (lost := given.keys() - done.keys()):
