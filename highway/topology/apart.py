@@ -18,7 +18,7 @@ def problems_apart(topology: Topology) -> Iterator[ConfigError]:
     for name, spec in topology.plan.links.items():
         if not spec.over.has_port:
             yield (location / name / "transport").error(
-                f"a link over {spec.transport} stays on one host, and an engine may choose several: make it tcp"
+                f"a link over {spec.transport} works only within one host, but this engine may choose several hosts; set transport: tcp"
             )
     used: dict[str, list[LinkEnd]] = defaultdict(list)
     for end in Wiring(topology, topology.processes()).ends:
@@ -27,7 +27,7 @@ def problems_apart(topology: Topology) -> Iterator[ConfigError]:
     for address, ends in used.items():
         if len(roles := sorted({end.process.role for end in ends})) > 1:
             yield ends[0].location.error(
-                f"{' and '.join(roles)} meet at {address}, but where they run is not known before: make it a link of the file"
+                f"{' and '.join(roles)} use {address}, but their hosts are not known before the run; replace this URL by a link of the file"
             )
 
 

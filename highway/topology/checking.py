@@ -79,7 +79,7 @@ def check_names(plan: Plan) -> None:
         _check_ports(spec.port, location / "port", "5555-5558")
         _check_ports(spec.tap, location / "tap", "7900-7903")
         if spec.fans_out and not spec.over.publishes:
-            raise (location / "transport").error(f"{spec.transport} links can only push; to publish, use ipc")
+            raise (location / "transport").error(f"{spec.transport} links can only push; to publish, set transport: ipc")
 
 
 def _check_ports(given: int | str | None, location: Location, example: str) -> None:
@@ -230,7 +230,7 @@ def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]
         needed = memory(plan, name)
         if host.memory_mb and sum(needed.values()) > host.memory_mb:
             parts = f"{sum(needed.values()):,g} MB there ({', '.join(f'{link} {megabytes:,g}' for link, megabytes in needed.items())})"
-            message = f"the links may take {parts}, but memory_mb is {host.memory_mb:,g}; lower their budget_mb"
+            message = f"the buffers of the links can use {parts}, but memory_mb is {host.memory_mb:,g}; lower the budget_mb of these links"
             yield (plan.location / "hosts" / name).error(message)
 
 
@@ -248,19 +248,21 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
     binders, others = ([plan.roles[name] for name in names(spec, side)] for side in (spec.bind, "to" if spec.bind == "from" else "from"))
     hosts = {host for role in (*binders, *others) for host in role.used_hosts}
     if not spec.over.has_port and len(hosts) > 1:
-        yield (location / "transport").error(f"a link over {spec.transport} stays on one host, but its roles are on {_and(sorted(hosts))}")
+        message = f"a link over {spec.transport} works only within one host, but its roles are on {_and(sorted(hosts))}"
+        yield (location / "transport").error(message)
     if not spec.over.has_port or not plan.hosts:
         return
     for role in binders:
         if not role.hosts:
-            message = f"{role.name} opens the port of the link {link}, so others must know where it is: give it hosts"
+            message = f"{role.name} opens the port of the link {link}, so the other roles must know its address; set hosts for this role"
             yield (plan.location / "roles" / role.name).error(message)
     for host in {host: None for role in binders for host in role.used_hosts if host}:
         if hosts - {host} and is_loopback(plan.hosts[host].address):
             away = _and(sorted(hosts - {host}))
             message = (
-                f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}: give its "
-                "address in their network. To try the file on one machine, keep that address and add --local to `highway run`"
+                f"each machine reaches only itself at {plan.hosts[host].address}, but {away} must reach {host} over the link {link}; "
+                f"set the address of {host} in their network. To try the file on one machine, keep this address and add --local to "
+                f"`highway run`"
             )
             yield (plan.location / "hosts" / host).error(message)
 
@@ -274,22 +276,23 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
         links = {name: spec for name, spec in plan.links.items() if role.name in names(spec, side)}
         if not links:
             yield location.error(
-                f"only a role that maps can have more or fewer replicas while it runs; {role.name} does not {direction} on a link"
+                f"only a role that receives and sends on links can have autoscale, but {role.name} does not {direction} on a link"
             )
         for name, spec in links.items():
             if spec.bind == side:
                 yield location.error(
-                    f"{role.name} binds the link {name}, so others would have to know all its replicas; let the other side bind it"
+                    f"{role.name} binds the link {name}, so the other roles would have to know the address of each replica; bind the "
+                    f"link on the other side"
                 )
             elif not named(spec.codec).has_envelopes:
                 yield location.error(
-                    f"replicas of {role.name} come and go, which the codec {spec.codec} of the link {name} cannot tell its other end; "
-                    "give the link another codec"
+                    f"replicas of {role.name} can start and end during the run, but the codec {spec.codec} of the link {name} cannot "
+                    f"announce this to the other end; use another codec"
                 )
             elif side == "to" and spec.fans_out:
                 yield location.error(
-                    f"each replica of {role.name} gets all that the link {name} publishes, so that more of them would not do it sooner; "
-                    "make the link one of the kind push"
+                    f"each replica of {role.name} receives every item that the link {name} publishes, so more replicas would not be "
+                    f"faster; set kind: push for the link"
                 )
 
 
@@ -305,7 +308,7 @@ def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]
                 first, last = allowed[0], max(other for other, _ in needed.values())
                 where = f" on {process.host}" if process.host else ""
                 replicas = f"{last - first + 1} replicas of {process.role}"
-                yield location.error(f"{replicas} open ports{where}, one each; give a range such as {first}-{last}")
+                yield location.error(f"{replicas} each open a port{where}; set a range of ports such as {first}-{last}")
                 break
             yield from _taken(opened, process.host, address, who, location)
     for end in link_ends:
@@ -314,7 +317,7 @@ def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]
                 yield from _taken(opened, end.process.host, address, f"{end.process.role}'s {end.link}", end.location)
     for port in port_range(plan.metrics.port) if plan.metrics else ():
         if port in links:
-            yield (plan.location / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
+            yield (plan.location / "metrics").error(f"the link {links[port]} uses port {port}; choose other ports, such as 9400-9409")
 
 
 def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple[int, str]]]]:
@@ -336,7 +339,10 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
         return
     key, where = (f"{host}:{port}", f" on {host}") if host else (address, "")
     if key in opened:
-        others = "in several replicas; name a link with a range of ports" if opened[key] == who else f"and {opened[key]} too; change one"
+        if opened[key] == who:
+            others = "in several replicas; use a link with a range of ports"
+        else:
+            others = f"but {opened[key]} uses it too; change one of the two"
         yield location.error(f"{who} opens port {port}{where}, {others}")
     opened[key] = who
 
@@ -352,7 +358,7 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
         if {end.direction for end in ends} == {"send", "receive"} and not any(end.link.bind for end in ends):
             yield ends[0].location.error(f"{roles} connect to {address}, but none of them binds it; give one of them bind: true")
         if len({end.link.fans_out for end in ends}) > 1:
-            yield ends[0].location.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")
+            yield ends[0].location.error(f"{roles} use {address} as {_and(kinds)}, which cannot be combined")
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
@@ -370,8 +376,8 @@ def lonely_urls(topology: Topology) -> Iterator[str]:
             if not any(_may_meet(host, one) for one in hosts[other, place]):
                 does = "receives from" if other == "receive" else "sends to"
                 yield (
-                    f"{end.location}: no role in the file {does} {address}, so {end.process.role} waits until somebody else does; "
-                    "if the address is right, declare who it is: a role with  external: true  whose stages have the URL"
+                    f"{end.location}: no role in the file {does} {address}, so {end.process.role} waits until another program does; if "
+                    f"the address is right, declare this program: add a role with  external: true  whose stages have the URL"
                 )
 
 

@@ -114,8 +114,8 @@ class Components:
             if self.look_only:
                 return NotImported(attribute, ((name, location),))
             raise location.error(
-                f"{name} is in a module that may not be named here; allow it with `--plugin {module}`, in code with plugins=[{module!r}], "
-                f"or by an entry point {PLUGIN_GROUP!r} of the package that it belongs to"
+                f"{name} is in a module that is not allowed here; allow the module with `--plugin {module}`, in code with "
+                f"plugins=[{module!r}], or by an entry point {PLUGIN_GROUP!r} of its package"
             )
         found: Callable[..., Any] | None = getattr(_import(module, location), attribute, None)
         if not callable(found):

@@ -52,11 +52,11 @@ def read(path: str | Path) -> tuple[Any, Location]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{path}: longer than {MAX_BYTES:,} bytes; is it a topology?")
+        raise ConfigError(f"{path}: the file is larger than {MAX_BYTES:,} bytes; is it a topology?")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not text in UTF-8 (byte {error.start})") from None
+        raise ConfigError(f"{path}: the file is not UTF-8 text (byte {error.start})") from None
     return parse(text, str(path))
 
 
@@ -170,7 +170,7 @@ class _Reader:
     def scalar(self, node: yaml.ScalarNode) -> Any:
         text: str = node.value
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise self.error(node, "holds one half of a surrogate pair (\\uD800 to \\uDFFF), which is not a character")
+            raise self.error(node, "this text contains one half of a surrogate pair (\\uD800 to \\uDFFF), which is not a character")
         try:
             match node.tag.removeprefix(_TAG):
                 case "str" | "merge":
@@ -185,7 +185,7 @@ class _Reader:
                     return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
         except (ValueError, KeyError):
             shown = text if len(text) <= 60 else f"{text[:57]}..."
-            raise self.error(node, f"{shown!r} is no {node.tag.removeprefix(_TAG)}") from None
+            raise self.error(node, f"{shown!r} is not a valid {node.tag.removeprefix(_TAG)}") from None
         raise self.bad_tag(node)
 
     def mark(self, node: yaml.Node) -> str:
@@ -195,7 +195,7 @@ class _Reader:
         return ConfigError(f"{self.mark(node)}: {message}")
 
     def bad_tag(self, node: yaml.Node) -> ConfigError:
-        return self.error(node, f"the tag {node.tag.replace(_TAG, '!!')} is not read; a topology holds plain YAML only")
+        return self.error(node, f"the tag {node.tag.replace(_TAG, '!!')} is not supported; a topology contains only plain YAML")
 
 
 def _merge(first: Any, later: Any, path: tuple[Key, ...], marks: dict[tuple[Key, ...], str]) -> Any:

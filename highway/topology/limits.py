@@ -23,15 +23,15 @@ def loss(plan: Plan, link: str) -> list[str]:
     waiting = f"up to {spec.budget_mb:g} MB" + ("" if spec.over.is_senders_budget else " at each end of a connection")
     if spec.fans_out:
         return [
-            f"if {receivers} is away, or slow by more than {waiting}: it misses what is sent meanwhile",
-            f"if {senders} is killed: what waits to be sent is lost",
-            "every gap is counted by the receiver",
+            f"if {receivers} is not connected, or is late by more than {waiting}: it misses the messages that are sent meanwhile",
+            f"if {senders} is killed: its messages that wait to be sent are lost",
+            "the receiver counts all missing messages",
         ]
     is_drained = spec.over.departure == "at once" or named(spec.codec).has_envelopes
     sentences = [
         f"if {receivers} is slow: nothing is lost, {senders} waits",
-        f"if {receivers} is drained: {'nothing' if is_drained else 'what is on its way to it'} is lost",
-        f"if {receivers} is killed: what it was sent and has not handed on is lost, {waiting}",
-        f"if {senders} is killed: what waits to be sent is lost",
+        f"if {receivers} is drained: {'nothing is' if is_drained else 'the messages on their way to it are'} lost",
+        f"if {receivers} is killed: the messages that were sent to it and that it has not passed on are lost, {waiting}",
+        f"if {senders} is killed: its messages that wait to be sent are lost",
     ]
     return sentences + [spec.over.loss] * bool(spec.over.loss)

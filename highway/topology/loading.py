@@ -106,7 +106,7 @@ def load(
     given = registry.convert(raw.get("vars", {}), dict[str, Any], root / "vars")
     for name in variables or {}:
         if name not in given:
-            raise ConfigError(f"{paths[-1]}: no variable {name!r} in vars to set{did_you_mean(name, given)}")
+            raise ConfigError(f"{paths[-1]}: vars has no variable {name!r} to set{did_you_mean(name, given)}")
     values = Variables({**given, **(variables or {})}, root / "vars")
     filled = {key: value if key in ("vars", "roles") else values.fill(value, root / key) for key, value in raw.items()}
     spec: FileSpec = registry.convert(filled, FileSpec, root)

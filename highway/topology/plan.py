@@ -204,7 +204,7 @@ class Plan:
             if name == process.role:
                 return before + process.replica, on_host + role.on_host(process.host, process.replica)
             before, on_host = before + role.most, on_host + role.on_host(process.host)
-        raise ValueError(f"{process} is not on that side of the link {link}")
+        raise ValueError(f"{process} is not on this side of the link {link}")
 
     def _listens(self, process: Process, port: int, listen: bool) -> str:
         address = self.address(process.host)

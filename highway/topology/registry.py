@@ -29,8 +29,8 @@ from highway.topology.components import Components, NotImported, built_in_class,
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
 _NO_STAGES = {  # by package: the error message if one of its components is used as a stage
-    "highway.transforms": "transforms one image and is no stage of its own; write  Augmentations: [{}]",
-    "highway.datasets": "is a dataset and no stage of its own; write  Reader: {{dataset: {{{}: ...}}}}",
+    "highway.transforms": "is not a stage, because it transforms one image; write  Augmentations: [{}]",
+    "highway.datasets": "is a dataset, not a stage; write  Reader: {{dataset: {{{}: ...}}}}",
 }
 _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # maps msgspec's word for a type to YAML's word
 
@@ -57,7 +57,7 @@ class Registry:
             if not settings.get("name", "").isprintable():
                 raise (location / "name").error("a name must not contain a line break or another unprintable character")
             if settings and not spec:
-                raise location.error(f"settings of a stage ({', '.join(settings)}), but no component; add the component")
+                raise location.error(f"the item has settings of a stage ({', '.join(settings)}), but no component; add the component")
             if len(spec) > 1:
                 raise self._crowded(spec, location)
         name = str(next(iter(spec), "") if isinstance(spec, dict) else spec)
@@ -99,7 +99,7 @@ class Registry:
             return found
         if not inspect.isclass(found):
             if given is not None:
-                raise location.error(f"{name} is a function, so it takes no parameters here; write its name alone")
+                raise location.error(f"{name} is a function, so it accepts no parameters here; write only its name")
             return found
         arguments = self._arguments(found, given, location)
         if missing := tuple(one for part in _not_imported(list(arguments.values())) for one in part.found):
@@ -126,7 +126,7 @@ class Registry:
         elif names:
             locations = {names[0]: (given, location)}
         else:
-            raise location.error(f"{cls.__name__} takes no parameters; got {show(given)}")
+            raise location.error(f"{cls.__name__} has no parameters; got {show(given)}")
         for key, (_, where) in locations.items():
             if key not in names and not rest:
                 takes = next((name for name in names if Dataset in alternatives(parameters[name].annotation)), "")
@@ -134,7 +134,7 @@ class Registry:
                     raise where.error(f"{key} is a dataset, not a parameter of {cls.__name__}; write  {takes}: {{{key}: ...}}")
                 raise where.error(unknown(cls.__name__, key, names))
         if missing := needed(locations, parameters):
-            raise location.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
+            raise location.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all its parameters")
         return {key: argument(value, parameters[key if key in names else rest], at, self) for key, (value, at) in locations.items()}
 
     def convert(self, value: Any, hint: Any, location: Location) -> Any:
@@ -154,7 +154,7 @@ class Registry:
         if not isinstance(component, (kind, NotImported)):
             names = self.components.names(kind) + ["or an object with __len__ and __getitem__"] * (kind is Dataset)
             raise location.error(
-                f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}{why_not(component, kind)}"
+                f"{type(component).__name__} is not a {kind.__name__}; expected one of {', '.join(names)}{why_not(component, kind)}"
             )
         return component
 
@@ -186,11 +186,11 @@ class Registry:
         known = self.components.names()
         named = [str(key) for key in spec if key in known or ":" in str(key)]
         if len(named) > 1:
-            return location.error(f"{' and '.join(named)} in one item of the list; begin each stage with '- '")
+            return location.error(f"{' and '.join(named)} are in one item of the list; begin each stage with '- '")
         unknown: Key = next(key for key in spec if key not in named)
         message = f"unknown setting {unknown!r} of a stage{did_you_mean(unknown, STAGE_SETTINGS)}"
         if named and not message.endswith("?"):
-            message += f"; a parameter of {named[0]} stands below it, indented further"
+            message += f"; if it is a parameter of {named[0]}, indent it further"
         return (location / unknown).error(message)
 
 
@@ -210,7 +210,7 @@ def _parameters(cls: type, location: Location) -> Parameters:
         return parameters_of(cls)
     except NameError as error:
         raise location.error(
-            f"the type hints of {cls.__name__} cannot be read: {error}; import the names in them at run time, too"
+            f"the type hints of {cls.__name__} cannot be read: {error}; import the names in the type hints outside of `if TYPE_CHECKING`"
         ) from None
 
 

@@ -72,7 +72,7 @@ class Variables:
         """
         self._size += 1 + (len(value) if isinstance(value, str) else 0)
         if self._size > MAX_SIZE:
-            raise location.error(f"after its variables are replaced, the file has more than {MAX_SIZE:,} values and characters")
+            raise location.error(f"the file has more than {MAX_SIZE:,} values and characters after its variables are replaced")
         if isinstance(value, dict):
             return {key: self.fill(part, location / key, within) for key, part in value.items()}
         if isinstance(value, list):
@@ -95,7 +95,9 @@ class Variables:
                 raise location.error(f"the environment has no {name}; set it, or write a default: ${{env:{name}:default}}")
             return _scalar(default[1:])
         if name in within:
-            raise location.error(f"the variable {name} is defined by itself: {' -> '.join((*within[within.index(name) :], name))}")
+            raise location.error(
+                f"the definition of the variable {name} contains this variable itself: {' -> '.join((*within[within.index(name) :], name))}"
+            )
         if name in self.own:
             return self.own[name]
         if name in self.values:

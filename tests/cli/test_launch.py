@@ -129,8 +129,8 @@ def test_what_a_role_needs_and_how_it_scales_is_checked_wherever_it_runs(ask, wr
 @pytest.mark.parametrize(
     ("role", "said"),
     [
-        ("numbers", "only a role that maps can have more or fewer replicas while it runs; numbers does not receive on a link"),
-        ("trainer", "only a role that maps can have more or fewer replicas while it runs; trainer does not send on a link"),
+        ("numbers", "only a role that receives and sends on links can have autoscale, but numbers does not receive on a link"),
+        ("trainer", "only a role that receives and sends on links can have autoscale, but trainer does not send on a link"),
     ],
 )
 def test_only_roles_that_map_scale(ask, write, role, said):
@@ -143,7 +143,7 @@ def test_only_roles_that_map_scale(ask, write, role, said):
 def test_a_role_that_opens_a_port_does_not_scale(ask, write):
     text = ROLES.replace("bind: to", "bind: from").replace("OWN", "restart: on-failure, autoscale: {min: 1, max: 2}")
     code, _, error = ask("launch", write(text), "--on", "kubernetes", "--dry-run")
-    said = "worker binds the link done, so others would have to know all its replicas; let the other side bind it"
+    said = "worker binds the link done, so the other roles would have to know the address of each replica; bind the link on the other side"
     assert (code, error) == (2, f"highway: t.yaml:4: roles.worker.autoscale: {said}\n")
 
 
@@ -152,13 +152,13 @@ def test_a_role_that_opens_a_port_does_not_scale(ask, write):
     [
         (
             "kind: publish",
-            "each replica of worker gets all that the link raw publishes, so that more of them would not do it sooner; "
-            "make the link one of the kind push",
+            "each replica of worker receives every item that the link raw publishes, so more replicas would not be faster; "
+            "set kind: push for the link",
         ),
         (
             "codec: msgpack",
-            "replicas of worker come and go, which the codec msgpack of the link raw cannot tell its other end; "
-            "give the link another codec",
+            "replicas of worker can start and end during the run, but the codec msgpack of the link raw cannot announce this to the "
+            "other end; use another codec",
         ),
     ],
 )

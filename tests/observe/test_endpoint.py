@@ -241,7 +241,7 @@ def test_a_file_with_another_value_is_refused(tmp_path, text):
 def test_metrics_at_a_port_of_a_link_are_a_mistake(tmp_path):
     (tmp_path / "t.yaml").write_text(f"metrics: 5550-5559\n{TEXT}")
     (error,) = check(load(tmp_path / "t.yaml"))
-    assert "metrics: 5555 is a port of the link raw" in str(error)
+    assert "metrics: the link raw uses port 5555" in str(error)
 
 
 def played(seconds, starved, blocked):

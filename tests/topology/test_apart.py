@@ -22,19 +22,19 @@ roles:
             "transport: shm",
             "{link: raw}",
             "{link: raw}",
-            r"links\.raw\.transport: a link over shm stays on one host, and an engine may choose",
+            r"links\.raw\.transport: a link over shm works only within one host, but this engine may choose",
         ),
         (
             "port: 5555",
             '{url: "zpush://10.9.8.7:5557"}',
             '{url: "zpull://10.9.8.7:5557"}',
-            r"roles\.reader\.stages\[1\]: reader and trainer meet at tcp://10\.9\.8\.7:5557, but where they run is not known before",
+            r"roles\.reader\.stages\[1\]: reader and trainer use tcp://10\.9\.8\.7:5557, but their hosts are not known before the run",
         ),
         (
             "port: 5555",
             '{url: "zpush://0.0.0.0:5557"}',
             '{url: "zrpull://127.0.0.1:5557"}',
-            r"roles\.reader\.stages\[1\]: reader and trainer meet at tcp://\*:5557, but where they run is not known before",
+            r"roles\.reader\.stages\[1\]: reader and trainer use tcp://\*:5557, but their hosts are not known before the run",
         ),
     ],
 )

@@ -52,7 +52,10 @@ CASES = {
     "a crop that sees boxes for a reader": Case(
         "roles:\n  a:\n    - ImageReader: {data_dir: 'highway:photos/val', batch_size: 2, crop: RandomIoUCrop}",
         "",
-        ["t.yaml:3: roles.a[0].ImageReader.crop: RandomIoUCrop is no BoxCrop; ", "and a reader draws before it decodes: put it into Augm"],
+        [
+            "t.yaml:3: roles.a[0].ImageReader.crop: RandomIoUCrop is not a BoxCrop; ",
+            "and a reader draws before it decodes: put it into Augm",
+        ],
     ),
     "a transform that sees boxes where there are none": Case(
         f"roles:\n  a:\n    - {NOISE}\n    - Augmentations: [FlipX, [FlipY, SanitizeBoxes]]",
@@ -84,17 +87,17 @@ CASES = {
         f"roles: {{a: {SEND}, b: [{{Mix: {{sources: [{{ZMQSource: {{link: l}}}}, {{ZMQSource: {{link: m}}}}]}}}}], "
         f"c: [{NOISE}, {{ZMQSink: {{link: m}}}}]}}",
         "",
-        ["t.yaml:1: links.m.port: the link m opens port 5555, and the link l too; change one"],
+        ["t.yaml:1: links.m.port: the link m opens port 5555, but the link l uses it too; change one of the two"],
     ),
     "two roles that bind one port": Case(
         f"roles: {{a: [{NOISE}, {{ZMQSink: 'tcp://127.0.0.1:5555'}}], b: [{NOISE}, {{ZMQSink: 'tcp://127.0.0.1:5555'}}]}}",
         "",
-        ["t.yaml:1: roles.b[1]: b's tcp://127.0.0.1:5555 opens port 5555, and a's tcp://127.0.0.1:5555 too; change one"],
+        ["t.yaml:1: roles.b[1]: b's tcp://127.0.0.1:5555 opens port 5555, but a's tcp://127.0.0.1:5555 uses it too; change one of the two"],
     ),
     "replicas that bind one port": Case(
         f"{LINK}\nroles: {{a: {{replicas: 2, stages: {SEND}}}, b: {TAKE}}}",
         "",
-        ["t.yaml:1: links.l.port: 2 replicas of a open ports, one each; give a range such as 5555-5556"],
+        ["t.yaml:1: links.l.port: 2 replicas of a each open a port; set a range of ports such as 5555-5556"],
     ),
     "a port beyond the last": Case(
         f"{LINK.replace('5555', '65535-65536')}\nroles: {{a: {SEND}, b: {TAKE}}}", "", ["t.yaml:1: links.l.port: ", "within 1 to 65535"]
@@ -110,9 +113,13 @@ CASES = {
         ["t.yaml:3: roles.a.stages[1]: a: 192.0.2.1 is no address of this machine; is this the host that the file means?"],
     ),
     "a replica out of range": Case(
-        f"roles: {{a: {{replicas: 2, stages: [{NOISE}]}}}}", "--role a --replica 2", ["--replica 2: a has 2 processes, numbered 0 to 1"]
+        f"roles: {{a: {{replicas: 2, stages: [{NOISE}]}}}}",
+        "--role a --replica 2",
+        ["--replica 2: the role a has 2 processes, numbered 0 to 1"],
     ),
-    "a replica below the range": Case(f"roles: {{a: [{NOISE}]}}", "--role a --replica -1", ["--replica -1: a has one process, number 0"]),
+    "a replica below the range": Case(
+        f"roles: {{a: [{NOISE}]}}", "--role a --replica -1", ["--replica -1: the role a has one process, number 0"]
+    ),
     "more replicas than any machine has": Case(
         f"roles: {{a: {{replicas: 1000000000, stages: [{NOISE}]}}}}", "", ["t.yaml:1: roles.a.replicas: expected int <= 1000"]
     ),
@@ -129,7 +136,7 @@ CASES = {
     "lists deeper than Python's stack": Case("roles: " + "[" * 100_000, "", ["t.yaml: nested deeper than 50 levels"]),
     "mappings deeper than Python's stack": Case("roles: " + "{a: " * 20_000, "", ["t.yaml: nested deeper than 50 levels"]),
     "half a character": Case('roles: {a: "\\ud800"}', "", ["t.yaml:1: ", "not a character"]),
-    "a number without end": Case(f"seed: {'9' * 5000}\nroles: {{a: [{NOISE}]}}", "", ["t.yaml:1: '9999", "...' is no int"]),
+    "a number without end": Case(f"seed: {'9' * 5000}\nroles: {{a: [{NOISE}]}}", "", ["t.yaml:1: '9999", "...' is not a valid int"]),
     "a tag that makes an object": Case("roles: !!python/object/apply:os.system ['true']", "", ["t.yaml:1: the tag !!python/object/apply"]),
     "no YAML": Case("roles: [", "", ["t.yaml:1: not YAML"]),
     "an empty file": Case("", "", ["t.yaml: expected a mapping with the key roles"]),
@@ -148,10 +155,10 @@ CASES = {
         "--plugin highway_leaving_plugin",
         ["the plug-in highway_leaving_plugin cannot be imported: SystemExit: 0 (", "highway_leaving_plugin.py:1)"],
     ),
-    "a plug-in that may not be named": Case(
+    "a plug-in that is not allowed": Case(
         "roles: {a: ['os.path:join']}",
         "",
-        ["t.yaml:1: roles.a[0]", "in a module that may not be named here; allow it with `--plugin os.path`"],
+        ["t.yaml:1: roles.a[0]", "in a module that is not allowed here; allow the module with `--plugin os.path`"],
     ),
     "a map in place of a source": Case(
         "roles: {a: [Identity]}", "", ["t.yaml:1: roles.a: the first stage must be a source", "but Identity is a map"]

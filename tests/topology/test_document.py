@@ -88,10 +88,10 @@ def test_aliases_and_merging_work():
         ("a: *b", "t.yaml:1: not YAML: found undefined alias 'b'"),
         ("a: 1\n---\nb: 2", "t.yaml:2: not YAML: .*another document"),
         ("a: \0", "t.yaml: not YAML: unacceptable character"),
-        ("a: !!python/object/apply:os.system ['true']", "t.yaml:1: the tag !!python/object/apply:os.system is not read"),
-        ("a: !mine 1", "t.yaml:1: the tag !mine is not read"),
-        ("a: !!binary aGk=", "t.yaml:1: the tag !!binary is not read"),
-        ("a: !!int x", "t.yaml:1: 'x' is no int"),
+        ("a: !!python/object/apply:os.system ['true']", "t.yaml:1: the tag !!python/object/apply:os.system is not supported"),
+        ("a: !mine 1", "t.yaml:1: the tag !mine is not supported"),
+        ("a: !!binary aGk=", "t.yaml:1: the tag !!binary is not supported"),
+        ("a: !!int x", "t.yaml:1: 'x' is not a valid int"),
         ("a: 1\nb: 2\na: 3", "t.yaml:3: 'a' is written twice in one mapping, first on line 1"),
         ("? [a]\n: 1", "t.yaml:1: a list or mapping cannot be a key"),
         ("a: {<<: 5}", "t.yaml:1: << merges mappings, but this value is not a mapping"),
@@ -113,7 +113,7 @@ def test_a_billion_laughs_are_refused_before_they_are_laughed():
 
 def test_a_long_file_is_refused_unread(tmp_path):
     (tmp_path / "long.yaml").write_bytes(b"#" * 1_000_001)
-    with pytest.raises(ConfigError, match="longer than 1,000,000 bytes"):
+    with pytest.raises(ConfigError, match="the file is larger than 1,000,000 bytes"):
         read(tmp_path / "long.yaml")
 
 
@@ -127,7 +127,7 @@ def test_a_missing_file_is_named_and_a_similar_one_suggested(tmp_path):
 
 def test_what_is_no_text_file_is_refused(tmp_path):
     (tmp_path / "photo.yaml").write_bytes(b"\xff\xd8\xff")
-    with pytest.raises(ConfigError, match=r"photo.yaml: not text in UTF-8 \(byte 0\)"):
+    with pytest.raises(ConfigError, match=r"photo.yaml: the file is not UTF-8 text \(byte 0\)"):
         read(tmp_path / "photo.yaml")
     with pytest.raises(ConfigError, match="Is a directory"):
         read(tmp_path)

@@ -170,7 +170,7 @@ def test_a_file_of_another_form_is_refused_with_its_line(topology, text, message
 
 
 def test_unknown_names_are_refused_and_the_known_ones_suggested(topology):
-    assert message_of(topology, COUNT, cout=1) == "t.yaml: no variable 'cout' in vars to set; did you mean count?"
+    assert message_of(topology, COUNT, cout=1) == "t.yaml: vars has no variable 'cout' to set; did you mean count?"
     assert message_of(topology(COUNT).role, "shrt") == "t.yaml: no role 'shrt'; did you mean short?"
     assert message_of(topology(COUNT).pipeline, "x") == "t.yaml: no role 'x'; expected one of long, short"
 
@@ -187,7 +187,7 @@ def test_a_training_script_takes_a_role_with_its_replica_and_plugins(tmp_path, m
     monkeypatch.syspath_prepend(tmp_path)
     with Pipeline.from_yaml(str(tmp_path / "t.yaml"), "r", replica=1, plugins=["my_stages"], size=3) as pipeline:
         assert [(len(item), passport.origin.replica) for item, passport in pipeline.stamped()] == [(2, 1)]
-    with pytest.raises(ConfigError, match="allow it with"):
+    with pytest.raises(ConfigError, match="allow the module with"):
         Pipeline.from_yaml(str(tmp_path / "t.yaml"), "r")
 
 

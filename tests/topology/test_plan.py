@@ -79,7 +79,7 @@ def test_replicas_that_may_come_have_ports_of_their_own_for_viewers(topology):
     text = SCALES.replace("bind: to, budget_mb: 8", "bind: to, tap: 7900-7901")
     assert errors(topology(text)) == []
     narrow = errors(topology(text.replace("7900-7901", "7900")))
-    assert len(narrow) == 1 and "2 replicas of worker open ports on a, one each; give a range such as 7900-7901" in narrow[0]
+    assert len(narrow) == 1 and "2 replicas of worker each open a port on a; set a range of ports such as 7900-7901" in narrow[0]
 
 
 def test_the_binding_end_of_a_link_opens_a_port_and_the_other_connects(topology):
@@ -107,7 +107,7 @@ def test_replicas_take_hosts_in_turn(topology):
 def test_several_binding_replicas_take_the_ports_of_a_range_and_the_others_connect_to_all(topology):
     text = THREE.replace("raw: {from: reader, to: worker, port: 5555}", "raw: {from: reader, to: worker, port: 5555, bind: to}")
     assert errors(topology(text)) == [
-        "t.yaml:7: links.raw.port: 2 replicas of worker open ports on a, one each; give a range such as 5555-5556"
+        "t.yaml:7: links.raw.port: 2 replicas of worker each open a port on a; set a range of ports such as 5555-5556"
     ]
     plan = topology(text.replace("port: 5555,", "port: 5555-5559,")).plan
     assert plan.urls("raw", "reader", 0, "send") == [f"zpush://{at}" for at in ("10.0.0.1:5555", "10.0.0.2:5555", "10.0.0.1:5556")]
@@ -149,10 +149,13 @@ def test_a_tap_with_a_port_is_at_the_sender_and_its_replicas_take_the_range_in_t
 @pytest.mark.parametrize(
     ("tap", "message"),
     [
-        ("7900", "t.yaml:8: links.done.tap: 2 replicas of worker open ports on a, one each; give a range such as 7900-7901"),
-        ("5555-5556", "t.yaml:8: links.done.tap: the tap of the link done opens port 5555 on a, and the link raw too; change one"),
+        ("7900", "t.yaml:8: links.done.tap: 2 replicas of worker each open a port on a; set a range of ports such as 7900-7901"),
+        (
+            "5555-5556",
+            "t.yaml:8: links.done.tap: the tap of the link done opens port 5555 on a, but the link raw uses it too; change one of the two",
+        ),
         ("7901-7900", "t.yaml:8: links.done.tap: expected a port, or a range such as 7900-7903, within 1 to 65535; got '7901-7900'"),
-        ("9401-9402", "t.yaml:13: metrics: 9401 is a port of the link done; choose others, such as 9400-9409"),
+        ("9401-9402", "t.yaml:13: metrics: the link done uses port 9401; choose other ports, such as 9400-9409"),
     ],
 )
 def test_ports_of_taps_are_checked_like_those_of_links(topology, tap, message):
@@ -284,31 +287,33 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
         ),
         (
             changed("hosts: a,", "replicas: 1,"),
-            "t.yaml:10: roles.reader: reader opens the port of the link raw, so others must know where it is",
+            "t.yaml:10: roles.reader: reader opens the port of the link raw, so the other roles must know its address",
         ),
         (
             changed("a: 10.0.0.1", "a: localhost"),
-            "t.yaml:3: hosts.a: localhost is every machine's own address, but b must reach a over the link raw",
+            "t.yaml:3: hosts.a: each machine reaches only itself at localhost, but b must reach a over the link raw",
         ),
         (
             changed("port: 5555}", "transport: ipc}"),
-            "t.yaml:7: links.raw.transport: a link over ipc stays on one host, but its roles are on a and b",
+            "t.yaml:7: links.raw.transport: a link over ipc works only within one host, but its roles are on a and b",
         ),
         (
             changed("port: 5556-5557, bind: to", "port: 5555-5558"),
-            "t.yaml:8: links.done.port: the link done opens port 5555 on a, and the link raw too; change one",
+            "t.yaml:8: links.done.port: the link done opens port 5555 on a, but the link raw uses it too; change one of the two",
         ),
         (
             changed("{address: 10.0.0.3, listen: 0.0.0.0}", "{address: 10.0.0.3, memory_mb: 20}"),
-            "t.yaml:5: hosts.c: the links may take 24 MB there (done 24), but memory_mb is 20; lower their budget_mb",
+            "t.yaml:5: hosts.c: the buffers of the links can use 24 MB there (done 24), but memory_mb is 20; lower the budget_mb of "
+            "these links",
         ),
         (
             changed("[ZMQSource: {link: done}]", "[ZMQSource: {link: done}, ZMQSink: 'tcp://*:5556']"),
-            "t.yaml:12: roles.trainer.stages[1]: trainer's tcp://*:5556 opens port 5556 on c, and the link done too; change one",
+            "t.yaml:12: roles.trainer.stages[1]: trainer's tcp://*:5556 opens port 5556 on c, but the link done uses it too; change one "
+            "of the two",
         ),
         (
             f"roles: {{a: {{replicas: 2, stages: [{SOURCE}, ZMQSink: 'tcp://*:1']}}}}",
-            "t.yaml:1: roles.a.stages[1]: a's tcp://*:1 opens port 1, in several replicas; name a link with a range of ports",
+            "t.yaml:1: roles.a.stages[1]: a's tcp://*:1 opens port 1, in several replicas; use a link with a range of ports",
         ),
         (
             f"roles: {{a: [{SOURCE}, ZMQSink: {{url: 'tcp://h:1', bind: false}}], b: [ZMQSource: 'tcp://h:1']}}",
@@ -316,7 +321,7 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
         ),
         (
             f"roles: {{a: [{SOURCE}, ZMQSink: 'zpub://h:1'], b: [ZMQSource: 'tcp://h:1']}}",
-            "t.yaml:1: roles.a[1]: a and b use tcp://h:1 as pub and pull, which do not fit together",
+            "t.yaml:1: roles.a[1]: a and b use tcp://h:1 as pub and pull, which cannot be combined",
         ),
     ],
 )
@@ -349,12 +354,13 @@ def test_what_a_link_may_lose_is_said_in_words(topology):
     assert loss(plan, "done") == [
         "if trainer is slow: nothing is lost, worker waits",
         "if trainer is drained: nothing is lost",
-        "if trainer is killed: what it was sent and has not handed on is lost, up to 8 MB at each end of a connection",
-        "if worker is killed: what waits to be sent is lost",
-        "if the network is cut: what was under way is lost",
+        "if trainer is killed: the messages that were sent to it and that it has not passed on are lost, up to 8 MB at each end of a "
+        "connection",
+        "if worker is killed: its messages that wait to be sent are lost",
+        "if the network is cut: the messages on their way are lost",
     ]
     published = topology(changed("bind: to", "kind: publish")).plan
-    assert loss(published, "done")[0].startswith("if trainer is away, or slow by more than up to 8 MB")
+    assert loss(published, "done")[0].startswith("if trainer is not connected, or is late by more than up to 8 MB")
 
 
 def test_a_port_that_is_taken_and_an_address_that_is_not_here_are_found_before_the_start(topology, own_address):

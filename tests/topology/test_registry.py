@@ -171,7 +171,7 @@ def test_values_become_what_the_hint_says(value, hint, expected):
         ([{"FlipX": {"p": "a"}}], Sequence[Transform] | Transform, "at[0].FlipX.p: expected float, got str 'a'"),
         ({"a": "x"}, dict[str, float], "at.a: expected float, got str 'x'"),
         ({"a": {"b": ["x"]}}, Mapping[str, dict[str, list[int]]], "at.a.b[0]: expected int, got str 'x'"),
-        ("FlipX", BoxCrop, "at: FlipX is no BoxCrop; expected one of CenterCrop, "),
+        ("FlipX", BoxCrop, "at: FlipX is not a BoxCrop; expected one of CenterCrop, "),
         (5, Callable[[int], int], "at: expected a component, as"),
         (5, Transform, "at: expected a component, as  Name  or  Name: value  or  Name: {parameter: value}; got int 5"),
     ],
@@ -196,7 +196,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(value, hint, message)
         ),
         (
             {"Bucket": {"boundaries": [3]}},
-            "at.Bucket: Bucket needs batch_sizes: list[int (at least 1)]; `highway list Bucket` shows all it takes",
+            "at.Bucket: Bucket needs batch_sizes: list[int (at least 1)]; `highway list Bucket` shows all its parameters",
         ),
         ({"ImageFileReader": {**READER, "batch_size": 0}}, "at.ImageFileReader.batch_size: expected at least 1, or null, got int 0"),
         ({"Augmentations": [], "num_worker": 2}, "at.num_worker: unknown setting 'num_worker' of a stage; did you mean num_workers?"),
@@ -204,12 +204,12 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(value, hint, message)
             {"Augmentations": None, "transforms": []},
             "at.transforms: unknown setting 'transforms' of a stage; expected one of attempts, buffer_size, ",
         ),
-        ({"Augmentations": [], "ImageFileReader": READER}, "at: Augmentations and ImageFileReader in one item of the list; begin each"),
-        ({"num_workers": 2}, "at: settings of a stage (num_workers), but no component; add the component"),
+        ({"Augmentations": [], "ImageFileReader": READER}, "at: Augmentations and ImageFileReader are in one item of the list; begin each"),
+        ({"num_workers": 2}, "at: the item has settings of a stage (num_workers), but no component; add the component"),
         ({"Augmentations": [], "num_workers": "2"}, "at.num_workers: expected int or null, got str '2'"),
         ({"Augmentations": [], "num_workers": 0}, "at.num_workers: expected at least 1, or null, got int 0"),
         ({"Augmentations": [], "on_error": "ignore"}, "at.on_error: got str 'ignore'; expected one of raise, skip"),
-        ("FlipX", "at: FlipX transforms one image and is no stage of its own; write  Augmentations: [FlipX]"),
+        ("FlipX", "at: FlipX is not a stage, because it transforms one image; write  Augmentations: [FlipX]"),
         ([], "at: expected a component"),
         (None, "at: expected a component"),
     ],
@@ -230,9 +230,9 @@ def test_classes_and_functions_of_an_allowed_module_can_be_named(plugin):
 
 def test_a_module_that_is_not_allowed_is_not_imported(plugin):
     message = message_of(build, f"{plugin}:Add")
-    assert message.startswith(f"at: {plugin}:Add is in a module that may not be named here; allow it with `--plugin {plugin}`")
+    assert message.startswith(f"at: {plugin}:Add is in a module that is not allowed here; allow the module with `--plugin {plugin}`")
     assert plugin not in sys.modules
-    assert "may not be named here" in message_of(build, f"{plugin}x:Add", plugin)
+    assert "in a module that is not allowed" in message_of(build, f"{plugin}x:Add", plugin)
 
 
 def test_an_entry_point_allows_a_module(plugin, tmp_path):
@@ -249,8 +249,8 @@ def test_an_entry_point_allows_a_module(plugin, tmp_path):
         ("{}:SETTING", "at: {} has no class or function 'SETTING'"),
         ("{}:Broken", "at: Broken: KeyError: 'nothing there'"),
         ("{}:Unreadable", "at: the type hints of Unreadable cannot be read: name 'decimal' is not defined"),
-        ({"{}:double": 3}, "at.{}:double: {}:double is a function, so it takes no parameters here"),
-        ({"{}:Plain": 3}, "at.{}:Plain: Plain takes no parameters; got int 3"),
+        ({"{}:double": 3}, "at.{}:double: {}:double is a function, so it accepts no parameters here"),
+        ({"{}:Plain": 3}, "at.{}:Plain: Plain has no parameters; got int 3"),
         ({"{}:Plain": {"a": 1}}, "at.{}:Plain.a: unknown parameter 'a' of Plain; there are none"),
     ],
 )

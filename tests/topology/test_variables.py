@@ -67,7 +67,7 @@ def test_own_variables_come_first():
         ("${a", {}, "at: '${' does not begin a reference"),
         ("x${a}", {"a": [1]}, "at: ${a} is a list of 1, which cannot be part of a text"),
         ("x${a}", {"a": None}, "at: ${a} is null, which cannot be part of a text"),
-        (["${a}"], {"a": "${b}", "b": ["${a}"]}, "vars.b[0]: the variable a is defined by itself: a -> b -> a"),
+        (["${a}"], {"a": "${b}", "b": ["${a}"]}, "vars.b[0]: the definition of the variable a contains this variable itself: a -> b -> a"),
         ("1", {"env": 1}, "vars.env: a variable cannot be named env"),
         ("1", {"replica": 1}, "vars.replica: a variable cannot be named replica"),
     ],
@@ -83,5 +83,5 @@ def test_variables_that_repeat_each_other_do_not_grow_without_bound(kind):
     values = {"a0": "x" * 10}
     for n in range(1, 12):
         values[f"a{n}"] = f"${{a{n - 1}}}" * 10 if kind == "text" else [f"${{a{n - 1}}}"] * 10
-    with pytest.raises(ConfigError, match="more than 1,000,000 values and characters"):
+    with pytest.raises(ConfigError, match="more than 1,000,000 values and characters after"):
         fill("${a11}", **values)

@@ -151,7 +151,7 @@ def test_a_given_image_is_mixed_with_photographs_of_the_package(show, tmp_path):
             [],
             "file.yaml:4: roles.a[0].Augmentations[0].Rotate: expected int or float",
         ),
-        ("- my.module:Mine\n", [], "allow it with `--plugin my.module`"),
+        ("- my.module:Mine\n", [], "allow the module with `--plugin my.module`"),
         ("text", [], "file.yaml:1: expected a list of transforms, as in  Augmentations: [...],  or a topology; got"),
         (
             "roles: {a: [Augmentations], b: [Augmentations]}",

@@ -85,7 +85,7 @@ def test_viewers_see_a_running_topology_and_the_trainer_gets_every_batch(folder,
             "t.yaml:5: links.raw.from: worker does not send on this link; expected one of reader",
         ),
         (["t.yaml", "--link", "augmented", "--replica", "2"], "links.augmented.from: there is no replica 2; expected 0 to 1"),
-        (["t.yaml", "--link", "raw", "--set", "trnsport=shm"], "no variable 'trnsport' in vars to set; did you mean transport?"),
+        (["t.yaml", "--link", "raw", "--set", "trnsport=shm"], "vars has no variable 'trnsport' to set; did you mean transport?"),
         (
             ["t.yaml", "--link", "augmented"],
             "t.yaml:6: links.augmented: worker 0 on a, worker 1 on a: another machine, and viewers reach it only at a port; add one, such "

@@ -94,7 +94,7 @@ def test_what_would_be_launched_on_ray_cannot_be_shown(write, ask):
 @pytest.mark.parametrize(
     ("was", "is_now", "said"),
     [
-        ("to: worker, port: 1", "to: worker, transport: shm", r"links\.raw\.transport: a link over shm stays on one host"),
+        ("to: worker, port: 1", "to: worker, transport: shm", r"links\.raw\.transport: a link over shm works only within one host"),
         (
             "slurm/time",
             "slurm/tiem",
