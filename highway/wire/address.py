@@ -39,7 +39,8 @@ def interface(url: str, location: str) -> str:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)}
     except OSError as error:
         raise LinkError(
-            error.errno, f"{url}: cannot bind to '{host}', a name that has no address here ({error.strerror}); use * for all interfaces"
+            error.errno,
+            f"{url}: cannot bind to '{host}': this machine finds no address for the name ({error.strerror}); use * for all interfaces",
         ) from None
     address = min(found, key=lambda each: (each.startswith("127."), each))
     if address.startswith("127.") and host not in ("localhost", address):
@@ -60,7 +61,9 @@ def warn_unresolved(url: str, location: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
-        log.warning("%s: the name '%s' has no address yet (%s); trying again until it has", url, host, error.strerror)
+        log.warning(
+            "%s: the name '%s' has no address yet (%s); highway tries again until the name has an address", url, host, error.strerror
+        )
 
 
 def check_folder(url: str, path: str) -> None:
@@ -79,8 +82,8 @@ def check_folder(url: str, path: str) -> None:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise LinkError(
             errno.EACCES,
-            f"{url}: {SOCKETS_FOLDER}, the folder of ipc sockets, is not yours alone (mode 0700); remove it, have its "
-            "owner remove it, or give the link the transport shm or tcp",
+            f"{url}: {SOCKETS_FOLDER}, the folder of ipc sockets, must belong to you and have mode 0700; remove the folder, ask its "
+            f"owner to remove it, or set transport: shm or tcp for the link",
         )
 
 
@@ -151,9 +154,9 @@ def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkEr
     places = ", ".join(f"ipc://{each}" for each in locations[:4])
     return LinkError(
         errno.EACCES,
-        f"{link}: a process of user {user} listens at {places}, and this process belongs to user {os.getuid()}: "
-        "nothing is exchanged with it. End it, or put the socket into a folder "
-        "of your own with mode 0700, where nobody else can take its place",
+        f"{link}: a process of user {user} listens at {places}, but this process belongs to user {os.getuid()}; highway exchanges no "
+        f"data with other users. End that process, or put the socket into a folder that belongs to you and has mode 0700, so that no "
+        f"other user can open it",
     )
 
 
@@ -162,14 +165,18 @@ def way_out(number: int, address: str) -> str:
     if number == errno.EADDRINUSE:
         port = address.rsplit(":", 1)[-1]
         return (
-            f"; `ss -ltnp 'sport = :{port}'` shows who listens there: end it, take another port (0 is a free one), or connect (bind=False)"
+            f"; `ss -ltnp 'sport = :{port}'` shows which process uses the port: end this process, use another port (0 selects a free "
+            f"port), or connect (bind=False)"
         )
     if number in (errno.EADDRNOTAVAIL, errno.ENODEV):
-        return "; it is not an address of this machine: use * for all interfaces, or connect (bind=False)"
+        return "; this is not an address of this machine: use * for all interfaces, or connect (bind=False)"
     if number == errno.ENAMETOOLONG:
-        return "; the path of a socket has 107 bytes at most: choose a shorter one, such as ipc:///tmp/name, or a name without a file, ipc://@name"
+        return (
+            "; the path of a socket can have at most 107 bytes: use a shorter path, such as ipc:///tmp/name, or a name without a "
+            "file, such as ipc://@name"
+        )
     if number == errno.EACCES and address.startswith("tcp:"):
-        return "; ports below 1024 are the system's: take another one"
+        return "; ports below 1024 are reserved for the system: use another port"
     if number in (errno.ENOENT, errno.EACCES):
         return "; the folder must exist and be writable"
     return ""

@@ -40,11 +40,11 @@ def check(frames: Sequence[Buffer]) -> None:
         return
     ends = [_end_of(header, position) for position, header in enumerate(headers)]
     if any(ends) and not all(ends):
-        raise FrameError(f"array {ends.index(b'')}: its checksum is missing, though others have one: the file is damaged")
+        raise FrameError(f"array {ends.index(b'')}: the checksum is missing, but other arrays have a checksum: the file is damaged")
     for position, end in enumerate(ends):
         header, data = headers[position], frames[2 * position + 1]
         if end and _SUM.pack(MAGIC, _sum(header[: -_SUM.size], data)) != end:
-            raise FrameError(f"array {position}: its checksum is wrong: the file is damaged")
+            raise FrameError(f"array {position}: the checksum does not match: the file is damaged")
 
 
 def _end_of(header: Buffer, position: int) -> bytes:
@@ -52,7 +52,7 @@ def _end_of(header: Buffer, position: int) -> bytes:
     behind = behind_header(header)
     end = bytes(behind[envelope.length(behind) :])
     if end and (len(end) != _SUM.size or not end.startswith(MAGIC)):
-        raise FrameError(f"array {position}: {len(end)} bytes after its header that are not a checksum: the file is damaged")
+        raise FrameError(f"array {position}: the {len(end)} bytes after the header are not a checksum: the file is damaged")
     return end
 
 

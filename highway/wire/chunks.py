@@ -88,7 +88,7 @@ def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[i
         length = _chunk_length(memoryview(part(offset, offset + _START.size)), offset)
         offset += _START.size
         if offset + length > nbytes:
-            raise FrameError(f"byte {offset}: a chunk of {length} bytes is announced, but {nbytes - offset} are left")
+            raise FrameError(f"byte {offset}: the header announces a chunk of {length} bytes, but only {nbytes - offset} bytes are left")
         yield offset, length
         offset += roundup(length)
         if offset > nbytes:
@@ -287,7 +287,7 @@ def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview
     for begin, length in _chunks(size, part):
         chunk, memory = memory[:length], memory[roundup(length) :]
         if stream.readinto(chunk) < length:
-            raise FrameError(f"byte {begin}: a chunk of {length} bytes is announced, but the file has become shorter")
+            raise FrameError(f"byte {begin}: the header announces a chunk of {length} bytes, but the file has become shorter")
         chunks.append(chunk)
     return chunks
 
@@ -305,7 +305,7 @@ def _chunk_length(start: memoryview, offset: int | None) -> int:
     if found != magic_bytes:
         raise FrameError(f"{where}expected {magic_str}, found {found!r}")
     if length < 0:
-        raise FrameError(f"{where}a chunk of {length} bytes")
+        raise FrameError(f"{where}the header announces a chunk of {length} bytes, which is not a valid length")
     return int(length)
 
 
@@ -317,11 +317,11 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes | bytearray:
     while len(data) < length:
         piece = stream.read(min(length - len(data), _PIECE))
         if not piece:
-            raise FrameError(f"a chunk of {length} bytes, padding included, is announced, but the stream ends after {len(data)}")
+            raise FrameError(f"the header announces a chunk of {length} bytes with padding, but the stream ends after {len(data)} bytes")
         data += piece
     return data
 
 
 def _check_name(fname: str | os.PathLike[str], nocheck: bool) -> None:
     if not nocheck and not os.fspath(fname).endswith(".ten"):
-        raise ValueError(f"'{os.fspath(fname)}' does not end in .ten; to use it anyway, write nocheck=True")
+        raise ValueError(f"'{os.fspath(fname)}' does not end in .ten; to use this file, pass nocheck=True")

@@ -27,8 +27,8 @@ class Message(NamedTuple):
 
 
 _OTHER = (
-    "{frames} frames; expected {expected}: the sender uses another codec (say codec={other} here, or this one there), or a topic "
-    "(say #topic in the URL here too)"
+    "the message has {frames} frames; expected {expected}: the sender uses another codec (set codec={other} here, or use this codec "
+    "there), or a topic (add #topic to the URL here too)"
 )
 
 
@@ -87,7 +87,7 @@ class Tensorcom:
         if len(frames) % 2:
             raise FrameError(_OTHER.format(frames=len(frames), expected="a header and data for each array", other="msgpack or tenbin"))
         if not frames:
-            raise FrameError("a message without frames")
+            raise FrameError("the message has no frames")
         first, number = _read_before(frames[0])
         if first is None:
             arrays, infos = tenbin.decode_frames(frames)
@@ -120,7 +120,7 @@ def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64
             raise tenbin.no_array(name, type_)
         tenbin.check_type(type_[0], len(type_[1]), name, allow64)
     if kind == "dict" and not all(isinstance(name, str) for name in names):
-        raise ItemError(f"the fields {names} are not all named by strings")
+        raise ItemError(f"the names of the fields are {names}; expected only strings")
     if infos is None:
         infos = tuple(name if isinstance(name, str) and len(name) <= 8 and name.isascii() else "" for name in names)
     if len(infos) != len(types):
@@ -262,12 +262,12 @@ def _parts(item: Any) -> tuple[ItemKind, tuple[Any, ...], Sequence[Any]]:
 def _item(arrays: list[Any], envelope: Envelope) -> Any:
     for position in envelope.bools:
         if not 0 <= position < len(arrays) or arrays[position].dtype != "u1" or arrays[position].max(initial=0) > 1:
-            raise FrameError(f"extension: array {position} is announced as boolean, but does not hold 0 and 1 as u1")
+            raise FrameError(f"extension: array {position} is announced as boolean, but is not an array of 0 and 1 with dtype u1")
         arrays[position] = arrays[position].view(bool)
     for position in envelope.byte_strings:
         array = arrays[position] if 0 <= position < len(arrays) else None
         if not isinstance(array, np.ndarray) or array.dtype != _BYTE or array.ndim != 1:
-            raise FrameError(f"extension: array {position} is announced as bytes, but is no u1 of one axis")
+            raise FrameError(f"extension: array {position} is announced as bytes, but is not an array with dtype u1 and one axis")
         arrays[position] = array.tobytes()
     if envelope.end or envelope.mark:
         return tuple(arrays)
@@ -277,6 +277,6 @@ def _item(arrays: list[Any], envelope: Envelope) -> Any:
         return dict(zip(envelope.names, arrays, strict=True))
     if envelope.kind == "value":
         if len(arrays) != 1:
-            raise FrameError(f"extension: one value is announced, but there are {len(arrays)} arrays")
+            raise FrameError(f"extension: the sender announces one value, but there are {len(arrays)} arrays")
         return arrays[0]
     return arrays if envelope.kind == "list" else tuple(arrays)

@@ -329,5 +329,5 @@ class Connection:
 
     def _unusable(self, can: str) -> LinkError:
         return LinkError(
-            f"this connection can only {can}, by its URL's scheme" if self._end else "the connection is closed; call connect(url)"
+            f"the scheme of the URL allows this connection only to {can}" if self._end else "the connection is closed; call connect(url)"
         )

@@ -107,9 +107,9 @@ def _too_long(names: tuple[str, ...], passport: Passport | None) -> ItemError:
     what, rows = max(texts.items(), key=lambda each: sum(map(len, each[1])))
     longest = max(rows, key=len, default="")
     return ItemError(
-        f"{len(rows)} {what} of {sum(map(len, rows)):,} characters in all do not fit into a message, whose names and keys may have "
-        f"{MAX_PAYLOAD:,} bytes; the longest, of {len(longest):,}, begins with {longest[:40]!r}: use shorter ones or smaller batches, "
-        'or leave such items out with on_error="skip"'
+        f"the {len(rows)} {what} have {sum(map(len, rows)):,} characters in total, but the names and keys of a message can have at most "
+        f"{MAX_PAYLOAD:,} bytes; the longest has {len(longest):,} characters and begins with {longest[:40]!r}: shorten them, use "
+        'smaller batches, or skip such items with on_error="skip"'
     )
 
 
@@ -120,7 +120,7 @@ def check_sender(sender: bytes, number: int) -> None:
         FrameError: the name or the number is not valid.
     """
     if sender and len(sender) not in NAME_BYTES:
-        raise FrameError(f"extension: a sender's name of {len(sender)} bytes; expected {NAME_BYTES[0]} to {NAME_BYTES[-1]}")
+        raise FrameError(f"extension: the sender's name has {len(sender)} bytes; expected {NAME_BYTES[0]} to {NAME_BYTES[-1]}")
     if number not in NUMBERS:
         raise FrameError(f"extension: number is {number}; expected 0 to 2**63 - 1")
 
@@ -135,7 +135,7 @@ def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
     """Return the constant bytes of a stream's payloads: before the passport, between the passport and the number, and after the number."""
     kind, names, bools, byte_strings, sender, shared, end, made, mark, leave, extra = fixed
     if len(names) > MAX_ROW:
-        raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
+        raise ItemError(f"the item has {len(names)} fields; receivers accept at most {MAX_ROW}")
     first: dict[str, Any] = {"kind": kind}
     if names:
         first["names"] = names
@@ -170,12 +170,17 @@ def unpack(extension: bytes | memoryview) -> Envelope | None:
     if extension[:8] != MAGIC:
         return None
     if len(extension) < _START.size:
-        raise FrameError(f"extension: {len(extension)} bytes; expected at least {_START.size}")
+        raise FrameError(f"the extension has {len(extension)} bytes; expected at least {_START.size}")
     _, version, length = _START.unpack_from(extension)
     if version != VERSION:
-        raise FrameError(f"extension: version {version}; this highway reads {VERSION}, the sender needs the same or an older one")
+        raise FrameError(
+            f"the extension has version {version}, but this highway reads version {VERSION}; install the same or an older "
+            f"version of highway at the sender"
+        )
     if not 0 <= length <= min(len(extension) - _START.size, MAX_PAYLOAD):
-        raise FrameError(f"extension: a payload of {length} bytes is announced, but {len(extension) - _START.size} are there")
+        raise FrameError(
+            f"extension: the header announces a payload of {length} bytes, but the payload has {len(extension) - _START.size} bytes"
+        )
     try:
         payload = msgpack.unpackb(extension[_START.size : _START.size + length], use_list=False, max_array_len=MAX_ROW, max_map_len=MAX_ROW)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
@@ -200,7 +205,7 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
     if names:
         _check_row("names", names, str)
         if len(set(names)) != len(names):
-            raise FrameError(f"extension: names repeat: {names}")
+            raise FrameError(f"extension: some names occur twice: {names}")
     if bools:
         _check_row("bools", bools, int)
     if byte_strings:
@@ -214,13 +219,15 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
 def _check_made(made: tuple[Any, ...]) -> None:
     _check_row("made", made, str)
     if len(made) != 2 or sum(map(len, made)) > MOST_MADE:
-        raise FrameError(f"extension: made is {made!r:.80}; expected two texts of {MOST_MADE} characters together")
+        raise FrameError(f"extension: made is {made!r:.80}; expected two texts with at most {MOST_MADE} characters in total")
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
     """Return a passport for sending. All keys are in one string, so the number of values does not depend on the batch size."""
     if wrong := [key for key in passport.keys if "\0" in key]:
-        raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
+        raise ItemError(
+            f"the sample key {wrong[0]!r:.80} contains a zero character, which is not allowed because it separates keys in messages"
+        )
     epoch, index, origin, keys, times, *_ = passport
     plain = epoch, index, origin, "\0".join(keys) if keys else None, times
     return (*plain, _packed_rows(rows)) if (rows := passport.rows) else plain
@@ -242,7 +249,7 @@ def _rows(packed: Any) -> Sequence[int]:
 
 def _passport(values: tuple[Any, ...]) -> Passport:
     if len(values) < 5:
-        raise FrameError(f"extension: a passport of {len(values)} values; expected epoch, index, origin, keys and times")
+        raise FrameError(f"extension: the passport has {len(values)} values; expected epoch, index, origin, keys and times")
     epoch, index, origin, keys, times = _checked("passport.", values, _PASSPORT)
     if len(origin) < 3:
         raise FrameError(f"extension: passport.origin is {origin!r}; expected host, role and replica")
@@ -292,4 +299,4 @@ def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
 def _check_row(name: str, row: tuple[Any, ...], kind: type) -> None:
     for value in row:
         if type(value) is not kind:
-            raise FrameError(f"extension: {name} holds {value!r:.80}; expected {kind.__name__}")
+            raise FrameError(f"extension: {name} contains {value!r:.80}; expected {kind.__name__}")

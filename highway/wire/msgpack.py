@@ -62,7 +62,7 @@ def decode(frame: Any, stored: bool = False) -> Any:
         return _unpacked(view, _decode)
     except (_BytesAsText, UnicodeDecodeError) as error:
         if not _has_bytes_as_text(bytes(view), stored):
-            raise FrameError(f"no msgpack: {error}") from None
+            raise FrameError(f"not valid msgpack: {error}") from None
     return _unpacked(view, _decode_old, raw=True)
 
 
@@ -81,7 +81,7 @@ def _unpacked(view: memoryview, hook: Callable[[dict[Any, Any]], Any], raw: bool
     except (FrameError, _BytesAsText, UnicodeDecodeError):
         raise
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
-        raise FrameError(f"no msgpack: {error or type(error).__name__}") from None
+        raise FrameError(f"not valid msgpack: {error or type(error).__name__}") from None
 
 
 class _BytesAsText(Exception):
@@ -121,20 +121,25 @@ def _encode(value: Any) -> Any:
 def _decode(value: dict[Any, Any]) -> Any:
     if b"nd" not in value:
         if "nd" in value and "type" in value and "data" in value:
-            raise _BytesAsText('an array whose key "nd" is a text; expected bytes')
+            raise _BytesAsText('the key "nd" of an array is a text; expected bytes')
         return value
     try:
         kind, descr, data = value.get(b"kind", b""), value[b"type"], value[b"data"]
         shape = value[b"shape"] if value[b"nd"] else ()
     except KeyError as error:
-        raise FrameError(f"an array without {error.args[0]!r}") from None
+        raise FrameError(f"an array has no {error.args[0]!r}") from None
     if kind not in (b"", ""):
-        raise FrameError(f"an array of kind {kind!r}, Python objects or records; only plain numbers are taken")
+        raise FrameError(f"an array has kind {kind!r}, which means Python objects or records; expected numbers")
     dtype = _dtype(descr)
     if not isinstance(data, bytes) or not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise FrameError(f"an array of shape {shape!r:.80} with data of type {type(data).__name__}; expected whole numbers, and bytes")
+        raise FrameError(
+            f"an array has shape {shape!r:.80} and data of type {type(data).__name__}; expected a shape of whole numbers, "
+            f"and data of type bytes"
+        )
     if len(data) != math.prod(shape) * dtype.itemsize:
-        raise FrameError(f"an array of shape {shape} of {dtype} needs {math.prod(shape) * dtype.itemsize} bytes; {len(data)} are there")
+        raise FrameError(
+            f"an array of shape {shape} and dtype {dtype} needs {math.prod(shape) * dtype.itemsize} bytes, but has {len(data)} bytes"
+        )
     try:
         array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, data)
     except ValueError as error:  # numpy does not support this number or size of dimensions
@@ -154,16 +159,16 @@ def _dtype(descr: Any) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError):
         dtype = None
     if dtype is None or dtype.kind not in _KINDS:
-        raise FrameError(f"an array of type {descr!r:.80}; expected one such as '|u1' or '<f4'")
+        raise FrameError(f"an array has type {descr!r:.80}; expected a type such as '|u1' or '<f4'")
     return dtype
 
 
 def _end(code: int, data: bytes) -> Any:
     if code != END:
-        raise FrameError(f"an extension of code {code}; expected plain msgpack")
+        raise FrameError(f"the message contains an extension type with code {code}; expected only the standard types of msgpack")
     values = msgpack.unpackb(data, max_array_len=2)
     if not isinstance(values, list) or list(map(type, values)) != [bytes, int]:
-        raise FrameError("an end without the sender's name and count")
+        raise FrameError("the end of a stream has no name of the sender, or no count")
     sender, number = values
     check_sender(sender, number)
     return StreamEnd(sender, number)

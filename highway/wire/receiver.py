@@ -213,7 +213,7 @@ class LinkReceiver:
         if self._link.bind and self._enough and not unended:
             if peers.seen > self._senders.connections:
                 gone = peers.seen - self._senders.connections
-                log.warning("%s: %d of %d senders went away without an end", self._link, gone, peers.seen)
+                log.warning("%s: %d of %d senders disconnected without the end of their stream", self._link, gone, peers.seen)
             return True
         return self._wait_on(peers, unended > 0)
 
@@ -236,18 +236,22 @@ class LinkReceiver:
         heard, ended = self.counters["senders"], self._senders.ended
         if wait_for_senders is not None and not may_come and waited >= wait_for_senders:
             log.warning(
-                "%s: no sender came within %g s, so the stream ends here; %d were heard, %d have ended", self._link, waited, heard, ended
+                "%s: no sender connected within %g s, so the stream ends here; %d senders sent messages before, and %d of them ended",
+                self._link,
+                waited,
+                heard,
+                ended,
             )
             return True
         if waited >= silence.tell:
             silence.tell = waited + min(waited, TELL_AT_LEAST)
             wanted = self._link.options.senders
             log.warning(
-                "%s: nothing has come for %.0f s: %s; %d senders are connected, %d were heard, %d%s have ended. "
-                "Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` if no sender is connected",
+                "%s: no message has arrived for %.0f s: %s; %d senders are connected, %d have sent messages, %d%s have ended. Ctrl-C or "
+                "`highway drain` ends the wait. If no sender is connected, `highway run --wait SECONDS` limits the wait",
                 self._link,
                 waited,
-                "the connected senders send nothing" if may_come else "waiting for a sender",
+                "the connected senders send no messages" if may_come else "waiting for a sender",
                 peers.live,
                 heard,
                 ended,

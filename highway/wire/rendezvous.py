@@ -92,7 +92,7 @@ class Directory:
         while not self._closed.wait(REFRESH):
             asked = self._asked_at
             if asked is not None and time.monotonic() >= asked + TELL_AFTER:
-                self._silence.does_not_answer(f"it has kept a question waiting for {TELL_AFTER:g} s")
+                self._silence.does_not_answer(f"a request has had no answer for {TELL_AFTER:g} s")
 
     def _go_round(self) -> None:
         published: dict[str, str] = {}
@@ -143,7 +143,11 @@ class _Silence:
     def no_address(self, found: Mapping[str, object]) -> None:
         for name, text in found.items():
             if self._junk.get(name) != text:
-                log.warning("the rendezvous has %.100r for %s, which is no address such as tcp://host:port; it is ignored", text, name)
+                log.warning(
+                    "the rendezvous returned %.100r for %s, which is ignored because it is not an address such as tcp://host:port",
+                    text,
+                    name,
+                )
         self._junk = dict(found)
 
     def does_not_answer(self, error: object) -> None:
@@ -156,7 +160,11 @@ class _Silence:
         self._since = {name: self._since.get(name, now) for name in names}
         if late := sorted({name for name, since in self._since.items() if now >= since + TELL_AFTER} - self._told):
             more = f" and {len(late) - SHOWN} more" if len(late) > SHOWN else ""
-            log.warning("nobody has published %s%s: do they run, and do they have the same rendezvous?", ", ".join(late[:SHOWN]), more)
+            log.warning(
+                "no process has published the names %s%s; check that these processes run and use the same rendezvous",
+                ", ".join(late[:SHOWN]),
+                more,
+            )
             self._told.update(late)
 
 
@@ -183,7 +191,9 @@ def directory(url: str) -> Directory:
     """
     if _directory is None:
         raise LinkError(
-            None, f"{url}: a name needs a rendezvous, and this process has none; start it with `highway run --rendezvous folder:PATH`"
+            None,
+            f"{url}: this URL has a name, which needs a rendezvous, but this process has none; start the process with `highway "
+            f"run --rendezvous folder:PATH`",
         )
     return _directory
 
@@ -225,7 +235,7 @@ def join(text: str, host: str = "", run: str = "") -> None:
     if run and (kind := KINDS.get(text)) and kind.places_are_runs:
         text = f"{text}:{run}"
     if _joined and text != _joined:
-        raise ConfigError(f"{text}: this process already uses the rendezvous {_joined}, and can only use one")
+        raise ConfigError(f"{text}: this process already uses the rendezvous {_joined}; a process can use only one")
     if not _joined:
         found = parse(text)
         use(found, host or found.host)

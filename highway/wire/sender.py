@@ -86,7 +86,11 @@ class LinkSender:
                 if link.bind and has_marks:
                     self._caretaker = Caretaker(pausable)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, threads cannot start after the script has ended
-                log.info("%s: receivers cannot announce that they leave, and then lose the messages on their way: %s", link, error)
+                log.info(
+                    "%s: receivers cannot announce that they leave, so the messages on their way to a leaving receiver are lost: %s",
+                    link,
+                    error,
+                )
         self.tap = open_tap(link)
 
     def attach(self, link: Link) -> None:
@@ -100,7 +104,7 @@ class LinkSender:
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
-                log.warning("%s: waiting for receivers, %d of %d are connected", self._link, peers.live, wanted)
+                log.warning("%s: waiting for receivers; %d of %d are connected", self._link, peers.live, wanted)
                 told = float("inf")
             if here().draining:
                 log.info("%s: drained before its receivers came, so nothing was sent", self._link)
@@ -182,8 +186,8 @@ class LinkSender:
             since = now if since is None else since
             if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # an earlier receiver may reconnect
                 raise LinkError(
-                    f"{self._link}: drained while no receiver was connected, so message {self._number} and those after it were not sent; "
-                    "with receivers=1 or more in the URL or the link, a sender takes no item before its receivers are connected"
+                    f"{self._link}: drained while no receiver was connected, so message {self._number} and all later messages were not "
+                    f"sent; to wait for receivers before the first item, set receivers=1 or more in the URL or the link"
                 )
 
     def finish(self) -> None:
@@ -227,7 +231,7 @@ class LinkSender:
             while (unsent := self._lost()) and time.monotonic() < deadline:
                 time.sleep(CHECK_EVERY)  # poll, because no transport signals when messages have left
             if unsent:
-                log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
+                log.warning("%s: %d messages were not delivered, because no receiver connected within %g s", self._link, unsent, linger)
         self.transport_end.close(linger)
 
     def _mark(self, number: int) -> Sequence[Any]:
@@ -265,8 +269,8 @@ class LinkSender:
                     return
             elif time.monotonic() - since > linger:
                 raise LinkError(
-                    f"{self._link}: {unsent} messages were not delivered: no receiver came for them within "
-                    f"linger_ms={self._link.options.linger_ms}; start one, or raise linger_ms in the URL"
+                    f"{self._link}: {unsent} messages were not delivered, because no receiver connected within "
+                    f"linger_ms={self._link.options.linger_ms}; start a receiver, or raise linger_ms in the URL"
                 )
             _wait()
 
@@ -305,11 +309,12 @@ class LinkSender:
             is_over = (now > deadline and calm) or (not may_come and told and calm > 2)
             if is_over and not self._awaits_confirmation(peers):
                 if not peers.seen:
-                    log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
+                    log.warning("%s: the stream has ended, but no receiver connected within linger_ms to receive the end", self._link)
                 elif self._is_cut_off(peers, told):
                     raise LinkError(
-                        f"{self._link}: {self._number} messages were sent, but it is not known how many of them arrived: the last receiver "
-                        f"went away before it heard the end of the stream, and none came within linger_ms={self._link.options.linger_ms}"
+                        f"{self._link}: {self._number} messages were sent, but it is not known how many of them arrived: the last "
+                        f"receiver disconnected before it received the end of the stream, and no receiver connected within "
+                        f"linger_ms={self._link.options.linger_ms}"
                     )
                 return
             _wait()
@@ -340,7 +345,7 @@ class LinkSender:
             silent = now - max(self._told_at, self._confirmed.heard_at)
             if silent > self._tell_after:
                 self._tell_after = float("inf")
-                log.warning("%s: the stream has ended; waiting until %s has read the end", self._link, _named(reading))
+                log.warning("%s: the stream has ended; waiting until %s has received the end", self._link, _named(reading))
             return silent < (MOST_SILENT if peers.live else linger)
         # Other programs and earlier versions never connect to report. A receiver that reads connects within some milliseconds.
         patience = linger if self._link.options.peers == "highway" and peers.live else min(linger, FIRST_REPORT)
@@ -363,11 +368,11 @@ class LinkSender:
             lost, reading = [*lost, *reading], []
         if missing <= 0 or not (lost or reading):
             return
-        text = f"{self._link}: {missing} of {self._number} messages are not known to have arrived: {_named(lost or reading)} "
+        text = f"{self._link}: it is not known whether {missing} of {self._number} messages arrived: {_named(lost or reading)} "
         if lost:
-            text += "was killed or cut off before it had read the end of the stream"
+            text += "ended or disconnected before it received the end of the stream"
         else:
-            text += f"is connected, but has taken nothing for {MOST_SILENT:.0f} s"
+            text += f"is connected, but has received nothing for {MOST_SILENT:.0f} s"
         if lost and not (tally.is_shared() or here().draining):
             raise LinkError(text)
         if lost or not here().draining:

@@ -74,7 +74,7 @@ def read_kept(path: str) -> Counts:
         OSError: the other process has ended, or the file at the path has no counts.
     """
     if NAME not in os.readlink(path):
-        raise FileNotFoundError(f"{path}: no counts of highway")
+        raise FileNotFoundError(f"{path}: this file does not contain counts of highway")
     with open(path, "rb") as file, memoryview(file.read(SIZE)).cast("q") as values:
         return Counts(*values)
 

@@ -41,9 +41,12 @@ def open_tap(link: Link) -> Tap | None:
         return Tap(link)
     except LinkError as error:
         if error.errno == errno.EADDRINUSE:  # for example, two processes have joined with the same number
-            log.info("%s: another process was first on this link, so viewers see its messages, not those of this process", link)
+            log.info(
+                "%s: another process already has the tap of this link, so viewers see the messages of that process, not of this process",
+                link,
+            )
             return None
-        log.info("%s: the tap is off, nobody can look into this end of the link: %s", link, error)
+        log.info("%s: the tap is disabled, so no viewer can connect to this end of the link: %s", link, error)
         return None
 
 

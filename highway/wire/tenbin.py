@@ -127,24 +127,24 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
 
 def no_array(field: object, found: type) -> ItemError:
     """Return the error for a value that is not an array."""
-    way_out = "make it one, such as np.asarray(value, np.int32)"
+    way_out = "convert it to an array, such as np.asarray(value, np.int32)"
     if found is list:
-        way_out += "; images of different sizes need one first, such as by Augmentations([Resize((224, 224))])"
-        way_out += ", and fields of different lengths Batch(ragged='pad') or 'offsets' in place of 'list'"
+        way_out += "; resize images of different sizes first, such as with Augmentations([Resize((224, 224))])"
+        way_out += "; for fields of different lengths, use Batch(ragged='pad') or ragged='offsets' instead of ragged='list'"
     way_out = how_to_flatten(field, found).removeprefix("; ") or way_out  # type: ignore[arg-type]  # a name or position
-    return ItemError(f"field {field!r} is a {found.__name__}; the wire takes numpy arrays: {way_out}")
+    return ItemError(f"field {field!r} is a {found.__name__}, but only numpy arrays can be sent: {way_out}")
 
 
 def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) -> None:
     """Check that arrays of this dtype and number of dimensions can be sent. Raises the errors of :func:`check_acceptable_input_type`."""
     little = dtype if dtype in _CODES else dtype.newbyteorder("<")
     if little not in _CODES and little != np.bool_:
-        raise ItemError(f"field {field!r} has dtype {dtype}; the wire takes bool, {', '.join(long_to_short)}")
+        raise ItemError(f"field {field!r} has dtype {dtype}; dtypes that can be sent are bool, {', '.join(long_to_short)}")
     if not allow64 and little in _WIDE:
         narrow = f"{dtype.name[:-2]}32"
-        raise ItemError(f"field {field!r} has dtype {dtype}, 64 bits wide; send astype(np.{narrow}), or say allow64=True")
+        raise ItemError(f"field {field!r} has the 64-bit dtype {dtype}; send astype(np.{narrow}), or pass allow64=True")
     if rank > MAX_RANK:
-        raise ItemError(f"field {field!r} has {rank} dimensions; the wire takes at most {MAX_RANK}")
+        raise ItemError(f"field {field!r} has {rank} dimensions; an array that is sent can have at most {MAX_RANK}")
 
 
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
@@ -197,7 +197,7 @@ def header(dtype: np.dtype[Any], shape: tuple[int, ...], info: str = "") -> byte
         check_type(dtype, 0, info or "array", allow64=True)
         code = b"u1\0\0\0\0\0\0" if dtype == np.bool_ else _CODES[dtype.newbyteorder("<")]
     if len(shape) > MAX_RANK:
-        raise ValueError(f"an array of {len(shape)} dimensions; the format takes at most {MAX_RANK}")
+        raise ValueError(f"the array has {len(shape)} dimensions; the format allows at most {MAX_RANK}")
     return _HEADERS[len(shape)].pack(code, _info(info) if info else b"", len(shape), *shape)
 
 
@@ -262,7 +262,7 @@ def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) ->
     Raises the errors of :func:`decode_list`.
     """
     if len(frames) % 2:
-        raise FrameError(f"{len(frames)} frames; expected an even number, a header and the data of each array")
+        raise FrameError(f"the message has {len(frames)} frames; expected an even number, with a header and the data of each array")
     arrays: list[Array] = []
     infos: list[str] = []
     for position in range(0, len(frames), 2):
@@ -272,7 +272,9 @@ def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) ->
             if type(data) is not memoryview:
                 data = memoryview(data)
             if data.nbytes != size:
-                raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
+                raise FrameError(
+                    f"the data have {data.nbytes} bytes, but the header announces {size} bytes, for shape {shape} and dtype {dtype}"
+                )
             arrays.append(np.ndarray(shape, dtype, data if data.readonly else data.toreadonly()))
         except ValueError as error:  # a FrameError, or an error of numpy, because even a shape without elements can exceed numpy's limits
             raise FrameError(f"array {position // 2}: {error}") from None
@@ -307,7 +309,7 @@ def layout(buffer: Buffer) -> ArrayLayout:
 
 def _check_length(length: int) -> None:
     if length < _START.size or length % 8:
-        raise FrameError(f"a header of {length} bytes; expected a multiple of 8, at least {_START.size}")
+        raise FrameError(f"the header has {length} bytes; expected a multiple of 8, at least {_START.size}")
 
 
 @lru_cache(4096)  # a cache, because a stream repeats the same few headers, and parsing them is most of the work
@@ -318,12 +320,12 @@ def _layout(header: bytes) -> ArrayLayout:
     if dtype is None:
         raise FrameError(f"unknown dtype {code!r} at byte 0 of the header; expected one of {', '.join(short_to_long)}")
     if not 0 <= rank <= MAX_RANK:
-        raise FrameError(f"rank {rank} at byte 16 of the header; expected 0 to {MAX_RANK}")
+        raise FrameError(f"the rank at byte 16 of the header is {rank}; expected 0 to {MAX_RANK}")
     if len(header) < _START.size + 8 * rank:
         raise FrameError(f"a header of {len(header)} bytes is too short for its {rank} dimensions")
     shape = _DIMENSIONS[rank].unpack_from(header, _START.size)
     if rank and min(shape) < 0:
-        raise FrameError(f"a negative dimension: shape {shape}")
+        raise FrameError(f"the shape {shape} has a negative dimension")
     return ArrayLayout(shape, dtype, _text(info), math.prod(shape) * dtype.itemsize)
 
 
@@ -331,9 +333,9 @@ def _info(text: str) -> bytes:
     try:
         raw = text.encode("ascii")
     except UnicodeEncodeError:
-        raise ValueError(f"info {text!r}: expected ASCII") from None
+        raise ValueError(f"the info {text!r} is not ASCII") from None
     if len(raw) > 8:
-        raise ValueError(f"info {text!r} has {len(raw)} characters; a header has room for 8")
+        raise ValueError(f"the info {text!r} has {len(raw)} characters; expected at most 8")
     return raw.ljust(8, b"\0")
 
 

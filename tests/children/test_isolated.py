@@ -299,7 +299,7 @@ def test_items_that_are_left_out_are_warned_of_and_counted(capfd):
     [
         (strange, PipelineError, "what comes out of strange cannot be handed to another process: it is strange; hand over arrays"),
         (broken, ValueError, "broken"),
-        (large, LinkError, r"isolated=True\): a message of 2.0 MB; expected at most half of budget_mb=3: say budget_mb=5"),
+        (large, LinkError, r"isolated=True\): the message has 2.0 MB; expected at most half of budget_mb=3: set budget_mb=5"),
     ],
 )
 def test_what_cannot_be_handed_over_is_an_error(fn, error, message):

@@ -117,7 +117,11 @@ def test_lists_are_refused_on_the_wire_and_arrays_are_not():
         (batch, *_) = batches(Reader(SEQUENCES, 8, epochs=1, ragged=ragged))
         check_acceptable_input_type(list(batch.values()), allow64=False)
     (batch, *_) = batches(Reader(SEQUENCES, 8, epochs=1, ragged="list"))
-    with pytest.raises(ItemError, match=r"fields of different lengths Batch\(ragged='pad'\) or 'offsets' in place of 'list'"):
+    with pytest.raises(
+        ItemError,
+        match=r"for fields of different lengths, use Batch\(ragged='pad'\) or ragged='offsets' instead of "
+        r"ragged='list'",
+    ):
         check_acceptable_input_type(list(batch.values()), allow64=False)
 
 

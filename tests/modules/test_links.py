@@ -226,13 +226,17 @@ def test_a_slow_subscriber_counts_what_it_missed(ipc, caplog):
 def test_messages_that_nobody_came_for_are_an_error(ipc):
     place = ipc()
     pipeline = Pipeline([Batches(3), ZMQSink(f"ipc://{place}?linger_ms=200", bind=False)])
-    with pytest.raises(LinkError, match=r"3 messages were not delivered: no receiver came for them within linger_ms=200; start one"):
+    with pytest.raises(
+        LinkError,
+        match=r"3 messages were not delivered, because no receiver connected within linger_ms=200; start a "
+        r"receiver",
+    ):
         pipeline.run()
 
 
 def test_an_end_that_nobody_came_for_is_a_warning(ipc, caplog):
     Pipeline([Batches(0), ZMQSink(f"ipc://{ipc()}?linger_ms=100")]).run()
-    assert "the stream has ended, but no receiver came within linger_ms to hear it" in caplog.text
+    assert "the stream has ended, but no receiver connected within linger_ms to receive the end" in caplog.text
 
 
 def test_a_sink_waits_for_a_receiver_that_is_behind(ipc):
@@ -298,7 +302,7 @@ def test_a_sender_that_went_away_without_an_end_is_named(ipc, caplog):
         other.close()
     with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}?linger_ms=200&receivers=1", bind=False)])):
         assert numbers(source) == [0, 1]
-    assert "1 of 2 senders went away without an end" in caplog.text
+    assert "1 of 2 senders disconnected without the end of their stream" in caplog.text
 
 
 def test_stop_ends_a_source_and_a_sink_that_wait_for_peers(ipc):
@@ -335,7 +339,7 @@ def test_a_field_that_cannot_be_sent_is_an_error_or_is_left_out(on_error, receiv
         with running(sender):
             assert numbers(source) == received
         return
-    with pytest.raises(TypeError, match=r"field 1 has dtype int64, 64 bits wide; send astype\(np.int32\), or say allow64=True"):
+    with pytest.raises(TypeError, match=r"field 1 has the 64-bit dtype int64; send astype\(np.int32\), or pass allow64=True"):
         sender.run()
     source.stop()
 
@@ -449,7 +453,7 @@ def test_waiting_for_receivers_is_told(ipc, caplog, monkeypatch):
     monkeypatch.setattr("highway.wire.sender.TELL_AFTER", 0.0)
     place = ipc()
     with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}", receivers=1)])):
-        wait_until(lambda: "waiting for receivers, 0 of 1 are connected" in caplog.text)
+        wait_until(lambda: "waiting for receivers; 0 of 1 are connected" in caplog.text)
         assert numbers(Pipeline([ZMQSource(f"ipc://{place}")])) == [0, 1]
 
 

@@ -158,7 +158,7 @@ def test_what_does_not_fit_its_checksum_is_said(tmp_path):
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-64] + b"\x09" + whole[-63:])
-    with pytest.raises(FrameError, match=r"001-00000000.ten: array 1: its checksum is wrong: the file is damaged"):
+    with pytest.raises(FrameError, match=r"001-00000000.ten: array 1: the checksum does not match: the file is damaged"):
         stamped(TenSource(str(path)))
 
 

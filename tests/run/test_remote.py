@@ -83,7 +83,7 @@ def test_the_counts_of_a_process_whose_agent_is_killed_can_be_read_for_a_while(s
     wait_until(lambda: not os.path.exists(path), 30)
     with pytest.raises(FileNotFoundError):
         read_kept(path)
-    with open(os.devnull) as other, pytest.raises(FileNotFoundError, match="no counts of highway"):
+    with open(os.devnull) as other, pytest.raises(FileNotFoundError, match="this file does not contain counts of highway"):
         read_kept(f"/proc/{os.getpid()}/fd/{other.fileno()}")
 
 

@@ -82,10 +82,10 @@ def test_nothing_is_copied_on_either_side():
     [
         ((), "an item without fields cannot be sent; drop it"),
         ({}, "an item without fields"),
-        ({"label": 3}, "field 'label' is a int; the wire takes numpy arrays"),
+        ({"label": 3}, "field 'label' is a int, but only numpy arrays can be sent"),
         ((IMAGES, "name"), "field 1 is a str"),
-        ({"x": np.zeros(2)}, "field 'x' has dtype float64, 64 bits wide; send astype(np.float32), or say allow64=True"),
-        ({1: LABELS}, "are not all named by strings"),
+        ({"x": np.zeros(2)}, "field 'x' has the 64-bit dtype float64; send astype(np.float32), or pass allow64=True"),
+        ({1: LABELS}, "expected only strings"),
         (({"nested": LABELS},), "field 0 is a dict"),
     ],
 )
@@ -109,13 +109,13 @@ def extended(envelope, *arrays):
 @pytest.mark.parametrize(
     ("frames", "says"),
     [
-        ([], "a message without frames"),
+        ([], "the message has no frames"),
         (extended(Envelope("dict", names=("a",)), LABELS, LABELS), "1 names for 2 arrays"),
-        (extended(Envelope("value"), LABELS, LABELS), "one value is announced, but there are 2 arrays"),
+        (extended(Envelope("value"), LABELS, LABELS), "the sender announces one value, but there are 2 arrays"),
         (extended(Envelope(bools=(0,)), LABELS), "array 0 is announced as boolean"),
         (extended(Envelope(bools=(0,)), np.array([0, 2], np.uint8)), "array 0 is announced as boolean"),
         (extended(Envelope(bools=(7,)), LABELS), "array 7 is announced as boolean"),
-        (extended(Envelope(byte_strings=(0,)), LABELS), "array 0 is announced as bytes, but is no u1 of one axis"),
+        (extended(Envelope(byte_strings=(0,)), LABELS), "array 0 is announced as bytes, but is not an array with dtype u1 and one axis"),
         (extended(Envelope(byte_strings=(0,)), IMAGES), "array 0 is announced as bytes"),
         (extended(Envelope(byte_strings=(-1,)), IMAGES[0, 0, 0]), "array -1 is announced as bytes"),
         (extended(Envelope(byte_strings=(0, 0)), IMAGES[0, 0, 0]), "array 0 is announced as bytes"),
@@ -151,5 +151,5 @@ def test_an_unknown_codec_is_named_with_the_nearest():
 def test_a_message_in_another_codec_or_with_a_topic_names_the_way_out(sends, reads, say):
     frames = named(sends).encode((np.zeros(3, np.uint8),), Envelope())
     for wrong in (frames, [b"topic", *named(reads).encode((np.zeros(3, np.uint8),), Envelope())]):
-        with pytest.raises(FrameError, match=f"another codec .say {say} here, or this one there., or a topic .say #topic"):
+        with pytest.raises(FrameError, match=f"another codec .set {say} here, or use this codec there., or a topic .add #topic"):
             named(reads).decode(wrong)

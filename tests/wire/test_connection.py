@@ -215,7 +215,7 @@ def test_connect_opens_a_connection_made_without_a_url(ipc):
 
 def test_a_connection_used_against_its_direction_or_after_its_end_says_so(ipc):
     connection = Connection(f"zpull+ipc://{ipc()}")
-    with pytest.raises(LinkError, match="this connection can only receive, by its URL's scheme"):
+    with pytest.raises(LinkError, match="the scheme of the URL allows this connection only to receive"):
         connection.send(BATCH)
     connection.close()
     connection.close()

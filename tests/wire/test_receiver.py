@@ -110,8 +110,8 @@ def test_counts_are_kept_for_each_sender(monkeypatch):
 def test_a_sender_is_warned_of_once(monkeypatch, caplog):
     receive(monkeypatch, [(A, 0), (A, 3), (A, 6), (B, 0), (B, 0), (B, 0)])
     assert [record.message.split(": ", 1)[1] for record in caplog.records] == [
-        "from 61616161: 2 messages are missing before number 3; more of them are only counted",
-        "from 62626262: it has come before: number 0; more of them are only counted",
+        "from 61616161: 2 messages are missing before number 3; further cases are counted, but not logged",
+        "from 62626262: a message arrived twice: number 0; further cases are counted, but not logged",
     ]
 
 
@@ -152,8 +152,9 @@ def test_a_sender_that_does_not_come_is_missed_aloud(monkeypatch, caplog):
     monkeypatch.setattr(receiver, "TELL_AFTER", 0.0)
     receive(monkeypatch, [Peers(0, 1), (A, 0), (A, 1, "end"), None, None, None], "zpull+ipc://x?senders=2")
     assert re.fullmatch(
-        r"zpull\+ipc://x: nothing has come for 0 s: waiting for a sender; 0 senders are connected, 1 were heard, 1 of senders=2 "
-        r"have ended. Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` if no sender is connected",
+        r"zpull\+ipc://x: no message has arrived for 0 s: waiting for a sender; 0 senders are connected, 1 have sent messages, 1 of "
+        r"senders=2 "
+        r"have ended. Ctrl-C or `highway drain` ends the wait. If no sender is connected, `highway run --wait SECONDS` limits the wait",
         caplog.messages[0],
     )
 
@@ -185,7 +186,10 @@ def test_a_sender_that_is_there_and_says_nothing_is_told_later(monkeypatch, capl
         assert caplog.messages == []
         now[0] = 60.0
         assert not end.is_over()
-    assert "nothing has come for 60 s: the connected senders send nothing; 1 senders are connected, 0 were heard" in caplog.text
+    assert (
+        "no message has arrived for 60 s: the connected senders send no messages; 1 senders are connected, 0 have sent messages"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("transport", ["ipc", "tcp", "shm"])
@@ -200,7 +204,7 @@ def test_a_wait_for_senders_ends_the_stream_with_a_word(monkeypatch, transport, 
 
 def test_who_went_without_an_end_is_said(monkeypatch, caplog):
     receive(monkeypatch, [Peers(0, 2), (A, 1, "end"), None], "zpull+ipc://x")
-    assert caplog.messages == ["zpull+ipc://x: 1 of 2 senders went away without an end"]
+    assert caplog.messages == ["zpull+ipc://x: 1 of 2 senders disconnected without the end of their stream"]
 
 
 def test_memory_of_senders_is_bounded(monkeypatch):

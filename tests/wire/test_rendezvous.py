@@ -106,7 +106,7 @@ def test_ends_find_each_other_whoever_comes_first(use, meeting, opened, urls, la
         directory = use(meeting)
         ends[which] = opened(urls[which])
         if which != late and urls[which] in (PUSH, PULL):  # it connects, and asks in vain
-            with pytest.raises(TimeoutError, match=r"nobody has published raw.reader.0: does it run\?"):
+            with pytest.raises(TimeoutError, match=r"no process has published the address of raw.reader.0: check that it runs"):
                 ends[which].send(item(0), timeout=0.2) if which == 0 else ends[which].recv(0.2)
             assert directory.address("raw.reader.0") == ""
     sender, receiver = ends
@@ -237,11 +237,14 @@ def test_names_that_nobody_publishes_are_told_once(use, caplog, monkeypatch):
         directory.follow(f"raw.reader.{replica}")
     wait_until(lambda: len(meeting.names) == 6)
     monkeypatch.setattr(rendezvous, "TELL_AFTER", 0.0)
-    said = "nobody has published raw.reader.0, raw.reader.1, raw.reader.2, raw.reader.3 and 2 more: do they run"
+    said = (
+        "no process has published the names raw.reader.0, raw.reader.1, raw.reader.2, raw.reader.3 and 2 more; check that these "
+        "processes run"
+    )
     wait_until(lambda: said in caplog.text)
     calls = meeting.calls
     wait_until(lambda: meeting.calls > calls + 5)
-    assert caplog.text.count("nobody has published") == 1
+    assert caplog.text.count("no process has published") == 1
 
 
 def test_the_thread_that_moves_data_never_waits_for_the_rendezvous(use, opened):
@@ -264,17 +267,18 @@ def test_the_thread_that_moves_data_never_waits_for_the_rendezvous(use, opened):
 def test_a_process_without_a_rendezvous_says_how_to_give_it_one():
     code = f"from highway.wire.sender import LinkSender; from highway.wire.url import parse; LinkSender(parse({PUSH!r}, 'send'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert re.search(r"LinkError: .*a name needs a rendezvous.*`highway run --rendezvous folder:PATH`", done.stderr)
+    assert re.search(r"LinkError: .*a name, which needs a rendezvous.*`highway run --rendezvous folder:PATH`", done.stderr)
 
 
 @pytest.mark.parametrize(
-    ("host", "why"), [("192.0.2.1", "Cannot assign requested address"), ("no.such.host.invalid", "no address has that name here")]
+    ("host", "why"),
+    [("192.0.2.1", "Cannot assign requested address"), ("no.such.host.invalid", "this machine finds no address for the name")],
 )
 def test_an_address_that_is_not_this_hosts_is_said(use, host, why):
     use(Moved(), host)
     with pytest.raises(LinkError) as error:
         LinkReceiver(parse(BIND_PULL, "receive"), {})
-    said = f"{BIND_PULL}: cannot bind a port of {host} ({why}); --address HOST names another address of this host"
+    said = f"{BIND_PULL}: cannot bind a port of {host} ({why}); pass another address of this host with --address HOST"
     assert error.value.strerror == said
 
 
@@ -307,7 +311,7 @@ def test_junk_in_a_folder_is_ignored_and_said_once(use, opened, tmp_path, caplog
     for number in (1, 2):
         directory.follow(f"raw.reader.{number}")
     receiver = opened(PULL)
-    wait_until(lambda: caplog.text.count("which is no address such as tcp://host:port; it is ignored") == 3)
+    wait_until(lambda: caplog.text.count("which is ignored because it is not an address such as tcp://host:port") == 3)
     sender = opened(BIND_PUSH)  # publishes over it
     deliver(sender, receiver, 7)
     assert caplog.text.count("for raw.reader.0, which is no address") == 1
@@ -327,8 +331,8 @@ def test_a_rendezvous_that_hangs_is_told_once(use, caplog, monkeypatch):
         wait_until(lambda: "the rendezvous does not answer" in caplog.text)
     finally:
         Hanging.gate.set()
-    wait_until(lambda: "nobody has published raw.reader.0" in caplog.text)
-    assert caplog.text.count("it has kept a question waiting for 0.1 s") == 1
+    wait_until(lambda: "no process has published the names raw.reader.0" in caplog.text)
+    assert caplog.text.count("a request has had no answer for 0.1 s") == 1
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1"])

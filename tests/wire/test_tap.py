@@ -174,7 +174,8 @@ def test_an_address_that_is_taken_switches_the_tap_off_and_nothing_else(ipc, cap
             assert (first.tap is None, second.tap is None) == (False, True)
     (message,) = [record.getMessage() for record in caplog.records if "viewers" in record.getMessage()]
     assert (
-        message == f"zrpush+ipc://{place}: another process was first on this link, so viewers see its messages, not those of this process"
+        message == f"zrpush+ipc://{place}: another process already has the tap of this link, so viewers see the messages of that "
+        f"process, not of this process"
     )
 
 

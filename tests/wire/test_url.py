@@ -159,8 +159,8 @@ def test_ipc_and_tcp_share_a_socket():
 @pytest.mark.parametrize(
     ("transport", "why"),
     [
-        ("shm", "shm is shared memory, which no socket of ZeroMQ reads; use ipc in its place, or give each a source or sink of its own"),
-        ("inproc", "over inproc ZeroMQ does not tell who is connected, so the end of the stream would be missed; use ipc in its place"),
+        ("shm", "shm is shared memory, which ZeroMQ sockets cannot read; use ipc instead, or use a separate source or sink for each URL"),
+        ("inproc", "over inproc, ZeroMQ does not report connections, so the end of the stream would be missed; use ipc instead"),
     ],
 )
 @pytest.mark.parametrize("comes_first", [True, False])

@@ -11,7 +11,7 @@ from highway.errors import ConfigError
 NAMESPACE = "highway"  # Ray's namespace for the names of the actors
 TIMEOUT = 10.0  # maximum seconds to wait for an answer
 
-MISSING = "Ray is not installed here: pip install ray"
+MISSING = "Ray is not installed here; run `pip install ray`"
 
 
 def import_ray() -> Any:
@@ -75,7 +75,7 @@ def start_registry(run: str) -> Any:
     try:
         return ray.remote(AddressBook).options(**options).remote()
     except ValueError:
-        raise ConfigError(f"a run called {run} is on this cluster already; end that one first, or give this one another --name") from None
+        raise ConfigError(f"a run called {run} already exists on this cluster; end that run first, or pass another --name") from None
 
 
 class RayRendezvous:
@@ -111,4 +111,6 @@ class RayRendezvous:
             return self._ray.get(getattr(self._registry, method).remote(argument), timeout=TIMEOUT)
         except (ValueError, self._ray.exceptions.RayError) as error:
             self._registry = None
-            raise OSError(f"run {self._run} has no registry in the Ray cluster ({str(error).splitlines()[0]}); does it run?") from None
+            raise OSError(
+                f"run {self._run} has no registry in the Ray cluster ({str(error).splitlines()[0]}); check that the run has started"
+            ) from None

@@ -113,13 +113,13 @@ class RelayRendezvous:
             connection.settimeout(TIMEOUT)
             connection.connect(_address(self._path))
             if not _is_ours(connection):
-                raise OSError(f"{self._path}: another user listens there")
+                raise OSError(f"{self._path}: a process of another user listens at this address")
             with connection.makefile("rw", encoding="utf-8") as lines:
                 lines.write(json.dumps([method, argument]) + "\n")
                 lines.flush()
                 text = lines.readline()
         if not text:
-            raise OSError(f"{self._path}: the process that asks the rendezvous for this one has ended")
+            raise OSError(f"{self._path}: the process that connects this process to the rendezvous has ended")
         answer: dict[str, Any] = json.loads(text)
         if "error" in answer:
             raise OSError(answer["error"])

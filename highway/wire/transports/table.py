@@ -60,13 +60,13 @@ class Transport:
 TRANSPORTS: Mapping[str, Transport] = {
     each.name: each
     for each in (
-        Transport("tcp", "zmq", "host:port", loss="if the network is cut: what was under way is lost"),
+        Transport("tcp", "zmq", "host:port", loss="if the network is cut: the messages on their way are lost"),
         Transport("ipc", "zmq", "path", checks_user=True, prefix=f"{SOCKETS_FOLDER}/"),
         Transport(
             "shm",
             "shm",
             "name",
-            alone="shm is shared memory, which no socket of ZeroMQ reads; use ipc in its place, or give each a source or sink of its own",
+            alone="shm is shared memory, which ZeroMQ sockets cannot read; use ipc instead, or use a separate source or sink for each URL",
             publishes=False,
             checks_user=True,
             prefix=f"highway-{os.getuid()}-",
@@ -74,12 +74,12 @@ TRANSPORTS: Mapping[str, Transport] = {
             is_senders_budget=True,
             departure="at once",
         ),
-        Transport("named", "zmq", "name", is_named=True, loss="if the network is cut or a host fails: what was under way is lost"),
+        Transport("named", "zmq", "name", is_named=True, loss="if the network is cut or a host fails: the messages on their way are lost"),
         Transport(
             "inproc",
             "zmq",
             "name",
-            alone="over inproc ZeroMQ does not tell who is connected, so the end of the stream would be missed; use ipc in its place",
+            alone="over inproc, ZeroMQ does not report connections, so the end of the stream would be missed; use ipc instead",
             within_process=True,
             departure="no",
         ),

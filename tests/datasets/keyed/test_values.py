@@ -115,7 +115,7 @@ def test_an_array_whose_length_is_wrong_is_an_error_and_no_bytes(old):
 
 
 def test_pickles_in_msgpack_are_refused():
-    with pytest.raises(FrameError, match="an array of kind b'O', Python objects or records; only plain numbers are taken"):
+    with pytest.raises(FrameError, match="an array has kind b'O', which means Python objects or records; expected numbers"):
         decode("msgpack", packed([np.array([{}], object)]))
 
 

@@ -379,7 +379,7 @@ def test_a_second_run_of_a_name_is_refused_while_the_first_goes_on(cluster, laun
     code, _, error = launch(path).end()
     assert code == 2, error
     name = path.removesuffix(".yaml")
-    assert error.strip() == f"highway: a run called {name} is on this cluster already; end that one first, or give this one another --name"
+    assert error.strip() == f"highway: a run called {name} already exists on this cluster; end that run first, or pass another --name"
     got_more(run)
     assert launch(path, "--name", "other", "--set", "count=10").end()[0] == 0
     run.process.send_signal(signal.SIGINT)

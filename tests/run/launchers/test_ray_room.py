@@ -157,7 +157,7 @@ def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(l
 @pytest.mark.slow
 def test_a_worker_that_waits_for_its_receivers_is_drained_at_once(launch):
     run = launch(TEXT.replace("trainer: [ZMQSource: {link: done}, $Say]", "trainer: {external: true}"))
-    run.error.until(r"worker\[\d\] \| .*waiting for receivers, 0 of 1 are connected")
+    run.error.until(r"worker\[\d\] \| .*waiting for receivers; 0 of 1 are connected")
     run.process.send_signal(signal.SIGTERM)
     code, out, error = run.end()
     assert (code, json.loads(out)["message"]) == (143, "terminated"), error

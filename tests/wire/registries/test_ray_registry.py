@@ -67,7 +67,7 @@ def test_a_registry_that_began_anew_after_the_clock_was_set_back_is_heard_all_th
 def test_without_ray_it_is_said_what_to_install(monkeypatch, write):
     monkeypatch.setitem(sys.modules, "ray", None)
     path = write("roles: {a: [Noise]}")
-    with pytest.raises(ConfigError, match=r"^Ray is not installed here: pip install ray$"):
+    with pytest.raises(ConfigError, match=r"^Ray is not installed here; run `pip install ray`$"):
         Pipeline.from_yaml(path, role="a", on="ray")
 
 

@@ -70,5 +70,5 @@ for text, run in (("folder:other", ""), ("ray", "b")):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     host, *refused = done.stdout.splitlines()
-    uses = f"this process already uses the rendezvous folder:{tmp_path}, and can only use one"
+    uses = f"this process already uses the rendezvous folder:{tmp_path}; a process can use only one"
     assert host == "10.0.0.1" and refused == [f"folder:other: {uses}", f"ray:b: {uses}"]

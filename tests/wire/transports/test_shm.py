@@ -163,7 +163,7 @@ def test_a_slot_comes_back_from_another_thread_while_the_receiver_does_nothing(n
 
 def test_a_sender_waits_while_all_of_its_memory_is_in_use(name):
     with pair(name, budget_mb=4.0) as (sender, receiver):
-        with pytest.raises(TimeoutError, match="all of its memory is in use"):
+        with pytest.raises(TimeoutError, match="receivers still use all memory"):
             for number in range(100):
                 sender.send(message(number, MB), timeout=0.02)
         sent = number
@@ -220,7 +220,7 @@ def shared_bytes():
 
 def test_a_message_beyond_the_budget_is_refused_with_the_way_out(name):
     with pair(name, budget_mb=4.0) as (sender, receiver):
-        with pytest.raises(LinkError, match=r"2\.1 MB; expected at most half of budget_mb=4: say budget_mb=5, in a URL \?budget_mb="):
+        with pytest.raises(LinkError, match=r"2\.1 MB; expected at most half of budget_mb=4: set budget_mb=5, in a URL \?budget_mb="):
             sender.send(message(1, 2_100_000))
         sender.send(message(2))
         assert numbers(receiver.recv(timeout=60)) == 2
@@ -304,7 +304,7 @@ def test_senders_are_received_from_in_turns(name):
 
 def test_without_a_peer_it_waits_until_the_time_is_over(name):
     with calling(ShmReceiver("zrpull+shm://a"), name) as receiver, calling(ShmSender("zpush+shm://b"), name) as sender:
-        with pytest.raises(TimeoutError, match=r"zrpull\+shm://a: nothing came in time; 0 senders are connected"):
+        with pytest.raises(TimeoutError, match=r"zrpull\+shm://a: no message arrived in time; 0 senders are connected"):
             receiver.recv(timeout=0.01)
         with pytest.raises(TimeoutError, match=r"zpush\+shm://b: not sent in time: there is no receiver"):
             sender.send([b""], timeout=0.01)
@@ -448,7 +448,10 @@ def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, ca
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        (struct.pack("<8sI", b"~HwyShm~", 2), "it speaks version 2 of the same-host protocol and this process 1; run the same highway"),
+        (
+            struct.pack("<8sI", b"~HwyShm~", 2),
+            "it uses version 2 of the same-host protocol, but this process uses version 1; install the same highway",
+        ),
         (b"GET / HTTP/1.0", "it is not highway: it began with b'GET / HTTP/1.0'"),
         (struct.pack("<8sI", b"~HwyShm~", 1), "its hello has 12 bytes; expected 28"),
         (hello(RECEIVES), "both ends are receivers; one must push and the other pull"),
@@ -481,7 +484,7 @@ def test_a_name_that_is_taken_is_an_error(name):
 
 
 def test_a_name_that_is_too_long_is_an_error():
-    too_long = "a name of 200 bytes; same-host links take at most 80"
+    too_long = "the name has 200 bytes; names of same-host links can have at most 80 bytes"
     with pytest.raises(ConfigError, match=too_long), calling(ShmReceiver("r"), "x" * 200):
         pass
 
@@ -499,8 +502,8 @@ def test_memory_that_could_be_taken_away_is_refused(name, caplog):
 @pytest.mark.parametrize(
     ("packet", "reason"),
     [
-        (b"abc", "a packet of 3 bytes that announces no message"),
-        (struct.pack("<IHHQ", 0, 1, 9, 8), "a packet of 16 bytes that announces no message"),
+        (b"abc", "a packet of 3 bytes does not announce a message"),
+        (struct.pack("<IHHQ", 0, 1, 9, 8), "a packet of 16 bytes does not announce a message"),
         (struct.pack("<IHHQ", 5, 1, 1, 8), "slot 5 was announced without its descriptor"),
     ],
 )
@@ -512,7 +515,7 @@ def test_a_sender_that_breaks_the_protocol_is_disconnected(name, packet, reason,
 
 @pytest.mark.parametrize(
     ("packet", "reason"),
-    [(b"abc", "a packet of 3 bytes; expected a multiple of 4"), (struct.pack("<I", 9), "it gave back a slot that it had not got")],
+    [(b"abc", "the packet has 3 bytes; expected a multiple of 4"), (struct.pack("<I", 9), "it released a slot that it had not received")],
 )
 def test_a_receiver_that_breaks_the_protocol_is_disconnected(name, packet, reason, caplog):
     with listening(ShmSender("s"), name) as sender, call(name, hello(RECEIVES)) as receiver:

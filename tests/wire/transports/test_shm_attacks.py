@@ -91,7 +91,7 @@ def test_three_gigabytes_that_the_sender_has_not_taken_itself(name, caplog):
     with besides(name) as receiver:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         packet = [(announce(0, 3 << 30), [memory(3 << 30, fill=False)])]
-        attack(receiver, name, caplog, packet, "the sender announces 3221225472 bytes of memory, and has taken only 0")
+        attack(receiver, name, caplog, packet, "the sender announces 3221225472 bytes of memory, but has allocated only 0 bytes")
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 
@@ -105,19 +105,19 @@ def test_memory_that_is_no_memory(name, caplog, tmp_path):
 
 def test_a_packet_that_is_no_message_with_a_descriptor(name, caplog):
     with besides(name) as receiver:
-        attack(receiver, name, caplog, [(b"abc", [memory(65536)])], "a packet of 3 bytes that announces no message")
+        attack(receiver, name, caplog, [(b"abc", [memory(65536)])], "a packet of 3 bytes does not announce a message")
 
 
 def test_a_slot_that_is_new_twice(name, caplog):
     with besides(name) as receiver:
         packets = [(announce(0, 64), [memory(65536)]), (announce(0, 64), [memory(65536)])]
-        attack(receiver, name, caplog, packets, "slot 0 is announced as a new one, with 1 of at most 64 there")
+        attack(receiver, name, caplog, packets, "slot 0 is announced as new, but the sender already has 1 of at most 64 slots")
 
 
 def test_more_slots_than_a_sender_may_have(name, caplog):
     with besides(name) as receiver:
         packets = [(announce(slot, 64), [memory(65536)]) for slot in range(65)]
-        attack(receiver, name, caplog, packets, "slot 64 is announced as a new one, with 64 of at most 64 there")
+        attack(receiver, name, caplog, packets, "slot 64 is announced as new, but the sender already has 64 of at most 64 slots")
 
 
 def test_a_slot_that_is_announced_again_while_it_is_held(name, caplog):
@@ -147,7 +147,7 @@ def test_slots_that_are_given_back_twice_or_were_never_given(name, caplog, given
                 sender.send([np.full(100_000, number, np.uint8)], timeout=60)
             receiver.send(struct.pack(f"<{len(given_back)}I", *given_back))
             look_until(lambda: not sender.connections.peers, sender)
-        assert "a receiver is disconnected: it gave back a slot that it had not got, or twice" in caplog.text
+        assert "a receiver is disconnected: it released a slot that it had not received, or released a slot twice" in caplog.text
         with calling(ShmReceiver("r"), name) as other:  # and all of its memory is there for the next one
             meet(sender, other)
             for _ in range(2):
@@ -226,7 +226,7 @@ def test_who_has_no_descriptors_left_goes_on(popen, name):
         sender.send([b"well"], timeout=60)
         out, errors = process.communicate(timeout=200)
     assert out == "well\n"
-    assert "nobody can connect for the moment: Too many open files; raise the limit (ulimit -n)" in errors
+    assert "no process can connect at the moment: Too many open files; raise the limit (ulimit -n)" in errors
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
@@ -242,4 +242,7 @@ print(sock.recv(9))
         process = popen([sys.executable, "-c", code])
         look_until(lambda: process.poll() is not None, receiver)
         assert process.communicate()[0] == "b''\n"
-        assert "it belongs to user 65534 and this process to 0; same-host links do not cross users" in caplog.text
+        assert (
+            "it belongs to user 65534, but this process belongs to user 0; both ends of a same-host link must belong to the same user"
+            in caplog.text
+        )

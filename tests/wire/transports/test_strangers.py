@@ -74,7 +74,7 @@ def test_a_receiver_that_binds_takes_nothing_from_strangers(stranger, own_addres
         thread.join()
     assert got == list(range(20))
     assert (counters["malformed"], counters.get("strangers", 0)) == (0, bool(words))
-    assert caplog.text.count("does not speak ZeroMQ's protocol, ZMTP 3") == bool(words)
+    assert caplog.text.count("does not use ZeroMQ's protocol, ZMTP 3") == bool(words)
 
 
 @pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
@@ -128,7 +128,7 @@ def test_a_sender_that_connects_to_another_service_gives_it_nothing_and_says_so(
             assert sender.transport_end.peers()[:2] == (0, 0)
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
-    assert re.search(r"what was connected to tcp://\S+ does not speak ZeroMQ's protocol", caplog.text)
+    assert re.search(r"a program that connected to tcp://\S+ does not use ZeroMQ's protocol", caplog.text)
 
 
 @pytest.mark.parametrize("probes", [1, 20])

@@ -73,7 +73,12 @@ def test_a_receiver_of_another_file_with_the_same_name_gets_nothing(ends, tmp_pa
         with ends.receiver(topology_of(own), sender) as receiver:
             sender.send((np.arange(3, dtype=np.int32),), timeout=60)
             assert receiver.recv(60).item[0].tolist() == [0, 1, 2]
-    assert caplog.text.count(f"belongs to the topology file {other}, and this end to {own}: nothing is exchanged with it.") == 1
+    assert (
+        caplog.text.count(
+            f"belongs to the topology file {other}, but this end belongs to {own}: highway exchanges no data with this program."
+        )
+        == 1
+    )
     assert caplog.text.count(f"belongs to another topology file than this end, {other} (the log of the other end names both files)") == 1
 
 
@@ -85,7 +90,7 @@ def test_a_sender_of_another_file_ends_nobody_and_brings_nothing(ends, tmp_path,
         with ends.sender(topology_of(own), receiver) as sender:
             sender.send((np.arange(3, dtype=np.int32),), timeout=60)
             assert receiver.recv(60).item[0].tolist() == [0, 1, 2]
-    assert caplog.text.count(f"{other}, and this end to {own}") == 1
+    assert caplog.text.count(f"{other}, but this end belongs to {own}") == 1
 
 
 def test_a_script_that_connects_to_any_program_is_refused_for_another_file_only(ends, tmp_path, caplog):

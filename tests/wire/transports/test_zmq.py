@@ -48,7 +48,7 @@ def test_a_folder_of_sockets_that_others_can_write_into_is_refused(opened, ipc, 
     os.mkdir(folder)
     os.chmod(folder, 0o777)
     monkeypatch.setattr(address, "SOCKETS_FOLDER", folder)
-    with pytest.raises(LinkError, match=rf"{folder}, the folder of ipc sockets, is not yours alone"):
+    with pytest.raises(LinkError, match=rf"{folder}, the folder of ipc sockets, must belong to you"):
         opened(f"{side}+ipc://{folder}/a")
 
 
@@ -88,7 +88,7 @@ def test_a_file_is_removed_only_if_nobody_listens_there(ipc):
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_refused_with_the_way_out(opened):
-    with pytest.raises(LinkError, match=r"has 107 bytes at most: choose a shorter one"):
+    with pytest.raises(LinkError, match=r"can have at most 107 bytes: use a shorter path"):
         opened(f"zrpush+ipc:///tmp/{'x' * 120}")
 
 
@@ -105,7 +105,7 @@ def test_waiting_runs_out_at_either_end(opened, ipc):
     sender = opened(f"zrpush+ipc://{ipc()}")
     with pytest.raises(
         TimeoutError,
-        match=r"no receiver took a message within 0.05 s; nobody is connected: does the other end run, and is this its address",
+        match=r"no receiver accepted a message within 0.05 s; nobody is connected: does the other end run, and is this its address",
     ):
         sender.send([b"x"], timeout=0.05)
     receiver = opened(f"zpull+ipc://{ipc()}")
@@ -156,7 +156,9 @@ def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobod
     for _ in range(60):
         sender.send([bytes(1_000_000)])
         assert sender.unsent() <= 12
-    assert caplog.text.count("MB wait for slow subscribers. Until they have read them, all subscribers lose messages, because these") == 1
+    assert (
+        caplog.text.count("MB wait for slow subscribers. Until these messages are read, all subscribers lose messages, because these") == 1
+    )
 
 
 @pytest.fixture
@@ -367,7 +369,7 @@ def test_messages_of_changing_size_never_stall(pair, first):
 
 def test_a_frame_beyond_the_limit_is_refused_by_its_sender(pair):
     sender, _ = pair("?max_mb=0.5")
-    with pytest.raises(ItemError, match=r"a frame of 0.6 MB; expected at most max_mb=0.5: send smaller batches, or say \?max_mb=2"):
+    with pytest.raises(ItemError, match=r"a frame has 0.6 MB; expected at most max_mb=0.5: send smaller batches, or set \?max_mb=2"):
         sender.send([np.zeros(600_000, np.uint8)], timeout=60)
 
 
@@ -399,7 +401,7 @@ def test_what_has_left_is_known(opened, ipc):
 @pytest.mark.parametrize(
     ("location", "says"),
     [
-        ("no-such-host.invalid:0", "cannot bind to 'no-such-host.invalid', a name that has no address here"),
+        ("no-such-host.invalid:0", "cannot bind to 'no-such-host.invalid': this machine finds no address for the name"),
         ("192.0.2.1:0", "it is not an address of this machine: use * for all interfaces, or connect"),
     ],
 )
@@ -409,7 +411,7 @@ def test_an_address_that_cannot_be_bound_says_the_way_out(opened, location, says
 
 
 def test_a_port_that_only_root_may_open_is_said():
-    assert address.way_out(errno.EACCES, "tcp://127.0.0.1:80") == "; ports below 1024 are the system's: take another one"
+    assert address.way_out(errno.EACCES, "tcp://127.0.0.1:80") == "; ports below 1024 are reserved for the system: use another port"
 
 
 def test_a_folder_that_is_missing_is_said(opened):
@@ -556,7 +558,7 @@ def test_an_absent_peer_does_not_hold_up_the_exit(python, ipc):
     process = python(SENDS_AND_ENDS, f"zpush+ipc://{ipc()}?linger_ms=100")
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 0
-    assert "10 messages were not delivered: no receiver came within 0.1 s" in errors
+    assert "10 messages were not delivered, because no receiver connected within 0.1 s" in errors
 
 
 @pytest.mark.parametrize("position", [1, 2, 3])

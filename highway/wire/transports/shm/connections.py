@@ -216,7 +216,7 @@ class Connections(Generic[P]):
         self._epoll.modify(listener.fileno(), 0)
         self._paused.append(listener)
         self._listens_again_at = time.monotonic() + RETRY
-        self._warn(f"nobody can connect for the moment: {error.strerror}; raise the limit (ulimit -n)")
+        self._warn(f"no process can connect at the moment: {error.strerror}; raise the limit (ulimit -n)")
 
     def _listen_again(self) -> bool:
         if time.monotonic() < self._listens_again_at:
@@ -230,7 +230,11 @@ class Connections(Generic[P]):
         pending = _Pending(sock, calls, pid)
         self._watch(sock, pending)
         if uid != os.getuid():
-            self._refuse(pending, f"it belongs to user {uid} and this process to {os.getuid()}; same-host links do not cross users")
+            self._refuse(
+                pending,
+                f"it belongs to user {uid}, but this process belongs to user {os.getuid()}; both ends of a same-host "
+                f"link must belong to the same user",
+            )
             return
         with contextlib.suppress(OSError):  # the other end has gone; the poll will report it
             sock.send(self._hello.pack(), socket.MSG_NOSIGNAL)
@@ -299,5 +303,7 @@ def _new_socket() -> socket.socket:
 
 def _address(name: str) -> str:
     if len(name.encode()) > LONGEST_NAME:
-        raise ConfigError(f"'{name}': a name of {len(name.encode())} bytes; same-host links take at most {LONGEST_NAME}")
+        raise ConfigError(
+            f"'{name}': the name has {len(name.encode())} bytes; names of same-host links can have at most {LONGEST_NAME} bytes"
+        )
     return f"\0highway/{os.getuid()}/{name}"

@@ -70,7 +70,8 @@ class Hello(NamedTuple):
         _, version = _HELLO.unpack_from(packet)
         if version != VERSION:
             raise LinkError(
-                f"it speaks version {version} of the same-host protocol and this process {VERSION}; run the same highway on both ends"
+                f"it uses version {version} of the same-host protocol, but this process uses version {VERSION}; install the same "
+                f"highway at both ends"
             )
         if len(packet) != _HELLO.size + _LIMITS.size:
             raise LinkError(f"its hello has {len(packet)} bytes; expected {_HELLO.size + _LIMITS.size}")
@@ -112,11 +113,11 @@ def unpack(packet: bytes) -> Announcement:
     try:
         slot, receivers, frames = _HEAD.unpack_from(packet)
         if frames > MOST_FRAMES:
-            raise FrameError(f"a message of {frames} frames; expected at most {MOST_FRAMES}")
+            raise FrameError(f"the message has {frames} frames; expected at most {MOST_FRAMES}")
         rest = len(packet) - _HEAD.size - 8 * frames
         values = struct.unpack_from(f"<{frames}Q{rest // _SLOT.size}I", packet, _HEAD.size)
     except struct.error as error:
-        raise FrameError(f"a packet of {len(packet)} bytes that announces no message: {error}") from None
+        raise FrameError(f"a packet of {len(packet)} bytes does not announce a message: {error}") from None
     return Announcement(slot, max(1, receivers), values[:frames], values[frames:])
 
 
@@ -132,7 +133,7 @@ def unpack_slots(packet: bytes) -> list[int]:
         FrameError: the packet is malformed.
     """
     if len(packet) % _SLOT.size:
-        raise FrameError(f"a packet of {len(packet)} bytes; expected a multiple of {_SLOT.size}")
+        raise FrameError(f"the packet has {len(packet)} bytes; expected a multiple of {_SLOT.size}")
     return [number for (number,) in _SLOT.iter_unpack(packet)]
 
 

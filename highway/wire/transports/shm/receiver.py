@@ -145,7 +145,7 @@ class ShmReceiver:
         if self.connections.is_over:
             raise LinkError(f"{self.link}: the sender is gone")
         self.expect()
-        late = f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"
+        late = f"{self.link}: no message arrived in time; {len(self.connections.peers)} senders are connected"
         try:
             with here().starved():
                 self.look(packets.until(deadline, late, TICK if in_stage() else SELDOM))
@@ -219,7 +219,9 @@ class _Sending:
             if is_lost:
                 raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
             if number in self._slots or len(self._slots) >= self._most:
-                raise FrameError(f"slot {number} is announced as a new one, with {len(self._slots)} of at most {self._most} there")
+                raise FrameError(
+                    f"slot {number} is announced as new, but the sender already has {len(self._slots)} of at most {self._most} slots"
+                )
             self._slots[number] = mapping = Mapping(fds[0], places(lengths)[1], self._writable)
             self._largest = max(self._largest, mapping.size)
         finally:

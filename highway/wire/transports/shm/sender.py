@@ -153,10 +153,12 @@ class ShmSender:
     def _too_large(self, frames: int, nbytes: int) -> LinkError:
         if nbytes > self._pool.largest:
             return LinkError(
-                f"{self.link}: a message of {nbytes / MEGABYTE:.1f} MB; expected at most half of budget_mb={self._budget_mb:g}: "
-                f"say budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, in a URL ?budget_mb=, or send smaller batches"
+                f"{self.link}: the message has {nbytes / MEGABYTE:.1f} MB; expected at most half of budget_mb={self._budget_mb:g}: set "
+                f"budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, in a URL ?budget_mb=, or send smaller batches"
             )
-        return LinkError(f"{self.link}: a message of {frames} frames; expected at most {packets.MOST_FRAMES}: put more into one array")
+        return LinkError(
+            f"{self.link}: the message has {frames} frames; expected at most {packets.MOST_FRAMES}: combine several arrays into one array"
+        )
 
     def _take(self, nbytes: int, deadline: float) -> MemorySlot:
         self._written += nbytes
@@ -168,7 +170,7 @@ class ShmSender:
             self.look()  # reusing a returned slot is better than creating a slot
             slot = self._pool.reuse(nbytes) or self._pool.make(nbytes)
             if slot is None:
-                self._wait(deadline, "all of its memory is in use by receivers")
+                self._wait(deadline, "receivers still use all memory of this sender")
         return slot
 
     def _give(self, peer: _Receiving, slot: MemorySlot, lengths: tuple[int, ...]) -> bool:
@@ -207,7 +209,7 @@ class ShmSender:
         if peer.out:
             self.lost += len(peer.out)
         if peer.out and self._warns:
-            log.warning("%s: a receiver is gone; it had not given back %d messages, which may be lost", self.link, len(peer.out))
+            log.warning("%s: a receiver disconnected before it had released %d messages, which may be lost", self.link, len(peer.out))
 
 
 class _Receiving:
@@ -258,5 +260,5 @@ class _Receiving:
             self.kept = [self.out.pop(number & ~packets.KEPT) for number in numbers if number & ~packets.KEPT in self.out]
             raise EOFError
         if not self.out.keys() >= set(numbers) or len(set(numbers)) < len(numbers):
-            raise FrameError("it gave back a slot that it had not got, or twice")
+            raise FrameError("it released a slot that it had not received, or released a slot twice")
         return [self.out.pop(number) for number in numbers]

@@ -55,8 +55,8 @@ class MemorySlot:
                 raise
         except OSError as error:
             raise LinkError(
-                f"no shared memory of {size / 1e6:.1f} MB: {error.strerror}; give the process more memory or descriptors "
-                "(ulimit -n), or the link a smaller ?budget_mb="
+                f"cannot allocate {size / 1e6:.1f} MB of shared memory: {error.strerror}; give the process more memory or descriptors "
+                f"(ulimit -n), or set a smaller ?budget_mb= for the link"
             ) from error
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ class Mapping:
             if error.errno not in _SHORT:
                 raise FrameError(f"the sender's memory cannot be mapped: {error}") from None
             raise LinkError(
-                f"the sender's memory cannot be mapped: {error}; is there memory left, and are there descriptors (ulimit -n)?"
+                f"the sender's memory cannot be mapped: {error}; check that memory and descriptors (ulimit -n) are left"
             ) from error
         self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
         self.memory = memoryview(self._map)
@@ -60,7 +60,7 @@ def _checked_size(fd: int, nbytes: int) -> int:
     if not nbytes <= status.st_size <= most_for(nbytes) or not status.st_size:
         raise FrameError(f"a message of {nbytes} bytes is announced in a slot of {status.st_size} bytes")
     if status.st_blocks * _BLOCK < status.st_size:  # reading pages that were not allocated would allocate memory for this process
-        raise FrameError(f"the sender announces {status.st_size} bytes of memory, and has taken only {status.st_blocks * _BLOCK}")
+        raise FrameError(f"the sender announces {status.st_size} bytes of memory, but has allocated only {status.st_blocks * _BLOCK} bytes")
     return status.st_size
 
 

@@ -176,8 +176,8 @@ class BaseSocket:
             location = address.interface(url, f"[{directory.host}]:0" if self.socket.ipv6 else f"{directory.host}:0")
             self.socket.bind(f"tcp://{location}")
         except (LinkError, zmq.ZMQError) as error:
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else "no address has that name here"
-            what = f"cannot bind a port of {directory.host} ({why}); --address HOST names another address of this host"
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else "this machine finds no address for the name"
+            what = f"cannot bind a port of {directory.host} ({why}); pass another address of this host with --address HOST"
             raise LinkError(error.errno, f"{url}: {what}") from None
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         directory.publish(name, self.bound[-1])
@@ -361,7 +361,8 @@ class BaseSocket:
         peers = self.peers()
         if unknown := [name for name in self._followed if self._directory and not self._directory.address(name)]:
             return TimeoutError(
-                f"{self.link}: {what} within {timeout or 0:.3g} s; nobody has published {' and '.join(unknown)}: does it run?"
+                f"{self.link}: {what} within {timeout or 0:.3g} s; no process has published the address of {' and '.join(unknown)}: "
+                f"check that it runs"
             )
         if peers is None or peers.live:
             there = "" if peers is None else f"; peers connected: {peers.live}"

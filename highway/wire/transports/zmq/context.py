@@ -121,7 +121,7 @@ def start_doorkeeper() -> None:
                 keeper.start()
             except RuntimeError as error:
                 keeper.close()
-                raise LinkError(f"no thread can be started to let in peers: {error}") from None
+                raise LinkError(f"cannot start the thread that accepts peers: {error}") from None
             _doorkeepers[os.getpid()] = keeper
 
 

@@ -43,12 +43,13 @@ LATE = 5.0  # maximum seconds from a handshake to the report of its connection, 
 _BYTES = struct.Struct("128xQ64xQ")  # offsets of tcpi_bytes_received and tcpi_bytes_sent in struct tcp_info, since Linux 4.19
 
 
-_COUNTED = "Such connections are counted as strangers from now on"
+_COUNTED = "Further cases are counted as strangers, but not logged"
 _WHY: dict[PeerKind, tuple[str, str]] = {
-    "any": ("does not speak ZeroMQ's protocol, ZMTP 3", _COUNTED),
+    "any": ("does not use ZeroMQ's protocol, ZMTP 3", _COUNTED),
     "highway": (
         "has not announced that it is highway",
-        f"{_COUNTED}. If it belongs here (a stock tensorcom peer, or an end of an earlier highway), say  peers: any  for the link",
+        f"{_COUNTED}. If the program belongs to this link, such as a stock tensorcom peer or an earlier highway, set  peers: any  for "
+        f"the link",
     ),
 }
 
@@ -57,12 +58,12 @@ def _of_other_file(link: Link) -> tuple[str, str]:
     """Return the error text and the solution for a process of another topology file. The error text has the known paths of the files."""
     own = link.options.topology.split(" ", 3)[-1]
     if link.bind:
-        why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, and this end to {own}"
+        why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, but this end belongs to {own}"
     else:
         why = f"belongs to another topology file than this end, {own} (the log of the other end names both files)"
     return why, (
-        "Two runs use this address: give the link another port in one of the files. All roles of a run on one machine need the same file; "
-        "with  peers: any  for the link, files are not compared"
+        "Two runs use this address: change the port of the link in one of the files. All roles of a run on one machine need the same file; "
+        "if the link has  peers: any,  highway does not compare the files"
     )
 
 
@@ -304,7 +305,9 @@ class Monitor:
         if is_of_other_file not in self._reported:
             self._reported.add(is_of_other_file)
             why, advice = _of_other_file(self._link) if is_of_other_file else _WHY[self._wanted]
-            log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, why, advice)
+            log.warning(
+                "%s: a program that connected to %s %s: highway exchanges no data with this program. %s", self._link, url, why, advice
+            )
 
     def wait_for_attempts(self, count: int, timeout: float) -> None:
         """Wait until ``count`` attempts to connect to UNIX sockets have ended since this monitor began, or for ``timeout`` seconds."""

@@ -73,8 +73,8 @@ class ZMQSender(BaseSocket):
         nbytes, largest = sum(sizes), max(sizes)
         if largest > self._limit:
             raise ItemError(
-                f"{self.link}: a frame of {largest / 1e6:.1f} MB; expected at most max_mb={self.link.options.max_mb:g}: send smaller "
-                f"batches, or say ?max_mb={largest / 1e6 + 1:.0f} in the URLs of both ends"
+                f"{self.link}: a frame has {largest / 1e6:.1f} MB; expected at most max_mb={self.link.options.max_mb:g}: send smaller "
+                f"batches, or set ?max_mb={largest / 1e6 + 1:.0f} in the URLs of both ends"
             )
         if not self._fitted:
             self._fit_before_anything_is_sent(nbytes)
@@ -128,7 +128,7 @@ class ZMQSender(BaseSocket):
                 return True
             if time.monotonic() - since >= patience:
                 if not is_pub:
-                    raise self._timed_out("no receiver took a message", timeout)
+                    raise self._timed_out("no receiver accepted a message", timeout)
                 self._drop(waiting, peers)
                 return False
             with self._waiting():
@@ -139,8 +139,8 @@ class ZMQSender(BaseSocket):
         if not self._told and (peers is None or peers.live):  # messages of closed connections are released soon
             self._told = True
             log.warning(
-                "%s: %.0f MB wait for slow subscribers. Until they have read them, all subscribers lose messages, because these "
-                "are larger than the first one was; a larger budget_mb than %g leaves more room",
+                "%s: %.0f MB wait for slow subscribers. Until these messages are read, all subscribers lose messages, because these "
+                "messages are larger than the first message; set budget_mb to more than %g",
                 self.link,
                 waiting / 1e6,
                 self.link.budget_mb,
@@ -153,7 +153,7 @@ class ZMQSender(BaseSocket):
         """
         send, (first, *rest) = self.send_frame, views
         # Poll before sending, even with a timeout of 0: pyzmq loses a Ctrl-C that comes while a non-blocking call has nothing to do.
-        self._retry(_POLLOUT, timeout, "no receiver took a message", send, first, _MORE if rest else 0, first.nbytes < copy_below)
+        self._retry(_POLLOUT, timeout, "no receiver accepted a message", send, first, _MORE if rest else 0, first.nbytes < copy_below)
         whole, left = True, len(rest)
         for view in rest:
             left -= 1
