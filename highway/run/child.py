@@ -94,4 +94,4 @@ class Child:
     @property
     def failure(self) -> str:
         """How the process ended, and its error, as a text."""
-        return f"({self.how.removeprefix('was ').removeprefix('failed with ')}): {self.error or 'it ended without a word'}"
+        return f"({self.how.removeprefix('was ').removeprefix('failed with ')}): {self.error or 'it ended without an error message'}"

@@ -164,7 +164,7 @@ def find(key: RoleKey) -> list[ControlClient]:
         ConfigError: this is not Linux.
     """
     if sys.platform != "linux":
-        raise ConfigError("running processes are found by a kind of socket that only Linux has; elsewhere send SIGTERM to the process")
+        raise ConfigError("running processes can be found only on Linux; on this system, send SIGTERM to the process")
     found = []
     for number in range(key.replicas + JOINED):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

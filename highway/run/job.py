@@ -113,14 +113,18 @@ class Job:
     def _differs(self, order: JobOrder) -> str:
         """Return a message if software on this host differs from the software of the run, otherwise an empty text."""
         if order.version != highway.__version__:
-            return f"{self._address} has highway {highway.__version__}, and who launched it {order.version}; install the same on both"
+            return (
+                f"{self._address} has highway {highway.__version__}, but the launching host has highway {order.version}; install the "
+                f"same version on both"
+            )
         role = LaunchSpec.from_json(order.spec).process.key.role
         first = self._folder.agree(role, RoleSoftware(software(), self._address))
         if first.software == software():
             return ""
         return (
-            f"{self._address} has {software()}, and {first.host}, where {role} has run first, {first.software}: the same seed gives other "
-            "batches on each; install the same on both, as `highway doctor` lists it, or say by labels on which nodes it runs"
+            f"{self._address} has {software()}, but {first.host}, where {role} ran first, has {first.software}: the same seed would "
+            f"give different batches on the two nodes; install the same software on both (`highway doctor` lists it), or select the "
+            f"nodes with labels"
         )
 
     def _leave(self) -> None:

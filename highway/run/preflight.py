@@ -33,7 +33,9 @@ def _problem(host: str, port: int, bind: bool) -> str:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        return f"the name {host} has no address here ({why}); correct it, give an IP address, or put it into /etc/hosts"
+        return (
+            f"this machine finds no address for the name {host} ({why}); correct the name, use an IP address, or add the name to /etc/hosts"
+        )
     if not bind:
         return ""
     with socket.socket(family, socket.SOCK_STREAM) as tried:
@@ -42,9 +44,9 @@ def _problem(host: str, port: int, bind: bool) -> str:
             tried.bind(address[:2])
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                taken = f"port {port} of {address[0]} is taken by another process"
-                return f"{taken}; `ss -ltnp 'sport = :{port}'` shows which, another port is free"
+                taken = f"port {port} of {address[0]} is used by another process"
+                return f"{taken}; `ss -ltnp 'sport = :{port}'` shows this process; end it, or set another port"
             if error.errno == errno.EADDRNOTAVAIL:
-                return f"{address[0]} is no address of this machine; is this the host that the file means?"
+                return f"{address[0]} is not an address of this machine; check that this is the host that the file means"
             return f"{address[0]}:{port} cannot be opened: {error.strerror}"
     return ""

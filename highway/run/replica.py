@@ -122,9 +122,9 @@ class Replica:
         delay = self._restarts.delay(time.monotonic() - child.started)
         which = f"restart {self._restarts.streak} of {self.role.restart.at_most}"
         if delay is None:
-            return f"{how or 'has ended'}; not started again, since {which} was the last"
+            return f"{how or 'has ended'}; not restarted, because {which} was the last"
         self.phase, self.due = "waiting", time.monotonic() + delay
-        return f"{how or 'has ended'}; started again in {delay:g} s ({which})"
+        return f"{how or 'has ended'}; restarts in {delay:g} s ({which})"
 
     def give_up(self) -> None:
         """Cancel the planned restart."""

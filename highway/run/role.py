@@ -87,7 +87,7 @@ def run(
                 pool.submit(_consume, pipeline, failure, writing)
             except RuntimeError as error:
                 os.close(writing)  # _consume() would have closed it, but its thread could not be started
-                error.add_note("the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)")
+                error.add_note("the system allows no more threads for this process; raise the limit (ulimit -u, or the container's pids)")
                 raise
             terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, heard, control)
             if failure:
@@ -148,7 +148,9 @@ def _attend(
             pipeline.drain()
             until = time.monotonic() + drain_timeout
         elif time.monotonic() >= until:
-            log.warning("not drained within %g s; items still in flight are lost (--drain-timeout gives more time)", drain_timeout)
+            log.warning(
+                "not drained within %g s; items still in flight are lost (for more time, pass a larger --drain-timeout)", drain_timeout
+            )
             raise Terminated
         progress()
 

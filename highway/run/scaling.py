@@ -166,7 +166,7 @@ class _Role:
             if not child.leaving:
                 self._postpone(replica, child.failure)
         elif child.leaving and replica in self._free and replica.role.restart.when != "never":
-            self._say(f"{replica.name} failed {child.failure}, while it was drained")
+            self._say(f"{replica.name} failed while it was drained {child.failure}")
         else:
             return False
         replica.phase = "ended"
@@ -194,7 +194,7 @@ class _Role:
         replica = free[0]
         self._free.remove(replica)
         self._added.add(replica)
-        self._say(f"{replica.name} is added: of the last {self._scale.grow_s:g} s those that run worked {last.load:.0%}")
+        self._say(f"{replica.name} is added: the running replicas were busy for {last.load:.0%} of the last {self._scale.grow_s:g} s")
         try:
             replica.start(self._launcher)
         except OSError as error:  # this machine has no resources for another replica
@@ -206,7 +206,9 @@ class _Role:
         running = [replica for replica in self._extra if replica.is_working]
         for replica in [*running, *beginning][-1:]:
             self._free.add(replica)
-            self._say(f"{replica.name} is drained: without it the others would work {_with_one_fewer(last):.0%} of their time")
+            self._say(
+                f"{replica.name} is drained: without it, the other replicas would be busy for {_with_one_fewer(last):.0%} of the time"
+            )
             replica.ask(signal.SIGTERM)
 
     def _postpone(self, replica: Replica, why: str) -> None:
@@ -214,5 +216,5 @@ class _Role:
         self._free.add(replica)
         self._again = time.monotonic() + AGAIN
         if why != self._told:
-            self._say(f"{replica.name} cannot be added {why}; it is tried again every {AGAIN:g} s while it is wanted")
+            self._say(f"{replica.name} cannot be added {why}; highway tries again every {AGAIN:g} s while the replica is needed")
         self._told = why

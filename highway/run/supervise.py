@@ -219,7 +219,7 @@ class _Watch:
             return
         replica.give_up()
         if replica.phase == "failed":
-            self._blame(replica, f"{replica.name} failed {replica.child.failure}; not started again, since {_all(starved)} ended before")
+            self._blame(replica, f"{replica.name} failed {replica.child.failure}; not restarted, because {_all(starved)} ended before")
 
     def _blame(self, replica: Replica, message: str) -> None:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
@@ -251,10 +251,10 @@ class _Watch:
             senders = sum(len(other.departures) for other in self._replicas_of(starved))
             if child.handle.counts().senders > senders:  # processes outside this run also send to the replica
                 continue
-            self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
+            self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and no message has arrived for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)
             if replica.departures and replica.departures[-1].failed and not child.handle.counts().received:
-                self._blame(replica, f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
+                self._blame(replica, f"{replica.name} {replica.departures[-1].how}, and received no messages after its restart")
 
     def _judge(self) -> None:
         """Stop or kill the remaining processes if all sinks have ended or a deadline has passed."""

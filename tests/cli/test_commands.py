@@ -272,7 +272,7 @@ def test_a_role_that_is_gone_without_a_word_is_a_failure_too(write, call):
     write("roles: {bad: [$Numbers: 5, $Exit: 0], good: [$Numbers, $Say]}")
     code, _, error = call("run", "t.yaml", "--plugin", "mine")
     assert code == 1
-    assert error.endswith("highway: bad failed (exit code 0): it ended without a word\n")
+    assert error.endswith("highway: bad failed (exit code 0): it ended without an error message\n")
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_an_engine_that_writes_files_asks_where(ask, write, engine):
 def test_check_says_what_an_engine_cannot_do(ask, write):
     shm = FEED.replace("port: 5555", "transport: shm").replace("hosts: gpu", "hosts: storage")
     assert ask("check", write(shm))[0] == 0
-    said = "a link over shm is within one host, but each process has a pod of its own; use tcp, with a port"
+    said = "a link over shm works only within one host, but each process has its own pod; use tcp with a port"
     assert ask("check", "t.yaml", "--on", "kubernetes") == (2, "", f"highway: t.yaml:3: links.raw.transport: {said}\n")
     assert ask("check", write(FEED), "--on", "kubernetes")[1].endswith("\nt.yaml: nothing wrong, also on kubernetes\n")
 
@@ -96,7 +96,7 @@ def test_a_file_without_hosts_has_one_unit(ask, write):
 
 
 def test_a_role_that_no_units_host_would_run_is_refused(ask, write, folder):
-    said = "highway: t.yaml:6: roles.trainer: no host's unit would run it: give it hosts\n"
+    said = "highway: t.yaml:6: roles.trainer: no unit would run this role, because it has no hosts; set hosts\n"
     text = FEED.replace("{hosts: gpu, stages: [ZMQSource: {link: raw}, Benchmark: 9]}", "[ZMQSource: {link: raw}, Benchmark: 9]")
     assert ask("launch", write(text), "--on", "systemd", "--render", "units") == (2, "", said)
     assert not (folder / "units").exists()

@@ -85,8 +85,9 @@ def test_a_run_ends_when_a_worker_is_killed_at_the_last_item(write, call, delay)
     found, links = summary(out)
     assert (code, found["message"]) == (0, ""), error
     assert re.search(
-        r"^highway \| worker\[\d\] (failed \(killed by SIGKILL\): it ended without a word; not started again, since reader ended before|"
-        r"was killed by SIGKILL, and nothing came any more when it was started again)$",
+        r"^highway \| worker\[\d\] (failed \(killed by SIGKILL\): it ended without an error message; not restarted, because reader "
+        r"ended before|"
+        r"was killed by SIGKILL, and received no messages after its restart)$",
         error,
         re.M,
     )

@@ -150,7 +150,7 @@ def test_another_version_of_highway_is_said(begin):
     run = begin()
     run.want(1, version="0.0.1")
     assert run.until_code(1) == 2
-    said = f"127.0.0.1 has highway {highway.__version__}, and who launched it 0.0.1; install the same on both"
+    said = f"127.0.0.1 has highway {highway.__version__}, but the launching host has highway 0.0.1; install the same version on both"
     assert [report.error for report in run.reports(1)] == [said]
 
 
@@ -160,8 +160,9 @@ def test_a_decoder_that_is_not_the_one_of_the_role_elsewhere_is_said_and_nothing
     run.want(1)
     assert run.until_code(1) == 2
     said = (
-        f"127.0.0.1 has {software()}, and 10.0.0.7, where a has run first, highway 0.1.0, JPEGs by magic, pixels by magic: the same seed "
-        "gives other batches on each; install the same on both, as `highway doctor` lists it, or say by labels on which nodes it runs"
+        f"127.0.0.1 has {software()}, but 10.0.0.7, where a ran first, has highway 0.1.0, JPEGs by magic, pixels by magic: the same seed "
+        "would give different batches on the two nodes; install the same software on both (`highway doctor` lists it), or select the "
+        "nodes with labels"
     )
     assert [report.error for report in run.reports(1)] == [said]
     assert not any(one.lines for one in run.news(1))

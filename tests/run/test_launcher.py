@@ -90,7 +90,7 @@ def test_processes_elsewhere_are_supervised_and_started_again(write):
         ("a[1]", "ended", 1, STATS),
     ]
     assert [spec.arguments for spec in launcher.specs] == [["file.yaml", "--role", "a", "--replica", number] for number in "011"]
-    assert lines.said == ["a[1] failed (exit code 1): ValueError: no; started again in 0.01 s (restart 1 of 10)"]
+    assert lines.said == ["a[1] failed (exit code 1): ValueError: no; restarts in 0.01 s (restart 1 of 10)"]
     assert lines.states == result.states
 
 

@@ -67,7 +67,7 @@ def test_a_signal_without_a_name_is_told_by_its_number(started):
     process.popen.wait()
     child = Child(process)
     assert child.poll()
-    assert child.failure == "(killed by signal 40): it ended without a word"
+    assert child.failure == "(killed by signal 40): it ended without an error message"
 
 
 class Played:

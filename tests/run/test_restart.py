@@ -90,7 +90,7 @@ def test_a_worker_that_is_killed_is_started_again_and_the_stream_goes_on(write, 
     code, out, error = call("run", path, "--plugin", "mine")
     got = numbers(out)
     assert code == 0, error
-    assert "highway | worker failed (killed by SIGKILL): it ended without a word; started again in 0.1 s (restart 1 of 10)\n" in error
+    assert "highway | worker failed (killed by SIGKILL): it ended without an error message; restarts in 0.1 s (restart 1 of 10)\n" in error
     assert got == sorted(set(got))
     assert got[:40] == list(range(40))
     assert got[-1] == 199
@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_report_is_started_again(writ
     path = write("roles: {a: {restart: {delay_s: 0.1}, stages: [$Numbers: {count: 9}, $KillInReport: 5, $Say]}}")
     code, out, error = call("run", path, "--plugin", "mine")
     assert code == 0, error
-    assert "highway | a failed (killed by SIGKILL): it ended without a word; started again in 0.1 s (restart 1 of 10)\n" in error
+    assert "highway | a failed (killed by SIGKILL): it ended without an error message; restarts in 0.1 s (restart 1 of 10)\n" in error
     assert numbers(out)[-9:] == list(range(9))
 
 
@@ -139,10 +139,10 @@ def test_one_that_fails_again_and_again_ends_the_run(write, call):
     code, _, error = call("run", path, "--plugin", "mine")
     assert code == 1
     assert re.findall(r"^highway \| bad failed .*; (started again .*)", error, re.M) == [
-        "started again in 0.05 s (restart 1 of 2)",
-        "started again in 0.1 s (restart 2 of 2)",
+        "restarts in 0.05 s (restart 1 of 2)",
+        "restarts in 0.1 s (restart 2 of 2)",
     ]
-    assert error.endswith("highway: bad failed (exit code 1): ValueError: no 3; not started again, since restart 2 of 2 was the last\n")
+    assert error.endswith("highway: bad failed (exit code 1): ValueError: no 3; not restarted, because restart 2 of 2 was the last\n")
 
 
 def test_one_that_ends_as_it_should_is_started_again_only_if_that_is_always(write, call, numbers):
@@ -155,8 +155,8 @@ def test_one_that_ends_as_it_should_is_started_again_only_if_that_is_always(writ
     )
     code, out, error = call("run", path, "--plugin", "mine")
     assert (code, numbers(out, "often"), numbers(out, "once")) == (0, [0, 0, 0], [0])
-    assert "highway | often has ended; started again in 0.05 s (restart 1 of 2)\n" in error
-    assert "highway | often has ended; not started again, since restart 2 of 2 was the last\n" in error
+    assert "highway | often has ended; restarts in 0.05 s (restart 1 of 2)\n" in error
+    assert "highway | often has ended; not restarted, because restart 2 of 2 was the last\n" in error
 
 
 def test_one_that_nothing_feeds_any_more_is_not_started_again(write, start, wait_until_gone):
@@ -173,7 +173,7 @@ def test_one_that_nothing_feeds_any_more_is_not_started_again(write, start, wait
     Path("now").touch()
     code, _, error = run.end()
     assert code == 1
-    assert error.endswith("highway: worker failed (exit code 1): ValueError: now; not started again, since reader ended before\n")
+    assert error.endswith("highway: worker failed (exit code 1): ValueError: now; not restarted, because reader ended before\n")
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
@@ -191,7 +191,10 @@ def test_a_kill_that_restart_allows_leaves_the_exit_code_0_also_after_the_last_i
     Path("now").touch()
     code, _, error = run.end()
     assert code == 0, error
-    assert "highway | worker failed (killed by SIGKILL): it ended without a word; not started again, since reader ended before\n" in error
+    assert (
+        "highway | worker failed (killed by SIGKILL): it ended without an error message; not restarted, because reader ended before\n"
+        in error
+    )
     assert re.search(r"^highway: worker was killed by SIGKILL: of what it had received, .* lost within it$", error, re.M)
 
 
@@ -210,7 +213,7 @@ def test_a_sink_that_is_killed_after_the_last_item_was_sent_fails_the_run(write,
     Path("now").touch()
     code, _, error = run.end()
     assert code == 1, error
-    assert error.endswith("it ended without a word; not started again, since reader ended before\n")
+    assert error.endswith("it ended without an error message; not restarted, because reader ended before\n")
 
 
 def test_numerical_libraries_get_one_thread_unless_somebody_says_otherwise(write, call):

@@ -198,7 +198,7 @@ def test_a_drain_has_an_end(caplog):
     with pytest.raises(Terminated) as ended:
         run(Pipeline([endless(), Blocked()]), lambda stats: None, drain_timeout=0.05)
     assert not ended.value.drained
-    assert "not drained within 0.05 s; items still in flight are lost (--drain-timeout gives more time)" in caplog.messages
+    assert "not drained within 0.05 s; items still in flight are lost (for more time, pass a larger --drain-timeout)" in caplog.messages
 
 
 def test_a_second_signal_stops_a_drain(caplog):

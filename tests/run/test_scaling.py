@@ -233,8 +233,8 @@ def test_replicas_come_and_go_with_the_load(play):
     three = ["worker[0]", "worker[1]", "worker[2]"]
     assert (result.code, seen) == (0, [three[:1], three, three, three[:1]])
     changes = [re.sub(r"\d+%", "N%", line) for line in lines.said]
-    added = "is added: of the last 0.1 s those that run worked N%"
-    drained = "is drained: without it the others would work N% of their time"
+    added = "is added: the running replicas were busy for N% of the last 0.1 s"
+    drained = "is drained: without it, the other replicas would be busy for N% of the time"
     assert changes == [f"worker[1] {added}", f"worker[2] {added}", f"worker[2] {drained}", f"worker[1] {drained}"]
     assert [process.signals for process in launcher.started if process.name == "worker[2]"] == [[signal.SIGTERM]]
     assert [(state.name, state.phase, state.restarts) for state in result.states] == [
@@ -312,7 +312,7 @@ def test_one_that_fails_is_started_again_as_ever(play):
 
     result, _, lines = play(script)
     assert result.code == 0
-    assert "worker[1] failed (killed by SIGKILL): no; started again in 0.01 s (restart 1 of 10)" in lines.said
+    assert "worker[1] failed (killed by SIGKILL): no; restarts in 0.01 s (restart 1 of 10)" in lines.said
     assert [state.restarts for state in result.states] == [0, 0, 1, 0, 0]
 
 
@@ -350,7 +350,7 @@ def test_one_that_cannot_be_added_is_told_once_and_fails_nothing(play, monkeypat
     result, launcher, lines = play(script, ("on-failure", "never"))
     assert result.code == 0
     assert [line for line in lines.said if "cannot" in line] == [
-        f"worker[1] cannot be added {why}; it is tried again every 0.05 s while it is wanted"
+        f"worker[1] cannot be added {why}; highway tries again every 0.05 s while the replica is needed"
     ]
     assert len([process for process in launcher.started if process.name == "worker[1]"]) > (1 if refusal != "here" else 0)
 

@@ -44,7 +44,7 @@ def test_only_one_process_stays(ask, write):
 def test_in_any_order_a_name_may_have_no_address_yet(call, start, write):
     file = write(AWAY.replace("PORT", "5555"))
     code, _, error = call("run", file, "--role", "numbers")
-    assert code == 2 and "the name no-such-name.invalid has no address here" in error
+    assert code == 2 and "this machine finds no address for the name no-such-name.invalid" in error
     run = start("run", file, "--role", "numbers", "--any-order")
     run.error.until("the name 'no-such-name.invalid' has no address yet")
     os.kill(run.process.pid, signal.SIGINT)

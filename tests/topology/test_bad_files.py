@@ -105,12 +105,12 @@ CASES = {
     "an address that does not resolve": Case(
         f"hosts: {{x: {NOWHERE}, y: 127.0.0.1}}\n{LINK}\nroles: {{a: {{hosts: x, stages: {SEND}}}, b: {{hosts: y, stages: {TAKE}}}}}",
         "--host y",
-        [f"t.yaml:3: roles.b.stages[0]: b: the name {NOWHERE} has no address here", "give an IP address"],
+        [f"t.yaml:3: roles.b.stages[0]: b: this machine finds no address for the name {NOWHERE}", "use an IP address"],
     ),
     "an address of another machine": Case(
         f"hosts: {{x: 192.0.2.1, y: 192.0.2.2}}\n{LINK}\nroles: {{a: {{hosts: x, stages: {SEND}}}, b: {{hosts: y, stages: {TAKE}}}}}",
         "--host x",
-        ["t.yaml:3: roles.a.stages[1]: a: 192.0.2.1 is no address of this machine; is this the host that the file means?"],
+        ["t.yaml:3: roles.a.stages[1]: a: 192.0.2.1 is not an address of this machine; check that this is the host that the file means"],
     ),
     "a replica out of range": Case(
         f"roles: {{a: {{replicas: 2, stages: [{NOISE}]}}}}",
@@ -200,7 +200,7 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(run, own_address):
         port = taken.getsockname()[1]
         code, out, error = run(f"roles: {{a: [{NOISE}, {{ZMQSink: 'tcp://{own_address}:{port}'}}], b: [{NOISE}]}}")
     assert (code, out) == (2, "")
-    assert error.startswith(f"highway: t.yaml:1: roles.a[1]: a: port {port} of {own_address} is taken by another process; `ss "), error
+    assert error.startswith(f"highway: t.yaml:1: roles.a[1]: a: port {port} of {own_address} is used by another process; `ss "), error
 
 
 def test_of_many_mistakes_the_first_are_listed(run):

@@ -372,14 +372,14 @@ def test_a_port_that_is_taken_and_an_address_that_is_not_here_are_found_before_t
         )
         busy = topology(text)
         preflight(link_ends(busy, busy.plan.processes()[1:]))
-        with pytest.raises(ConfigError, match=rf"^t.yaml:3: roles.a.stages\[1\]: a: port {port} of {own_address} is taken by another"):
+        with pytest.raises(ConfigError, match=rf"^t.yaml:3: roles.a.stages\[1\]: a: port {port} of {own_address} is used by another"):
             preflight(link_ends(busy, busy.plan.processes()))
     preflight(link_ends(busy, busy.plan.processes()))
     three = topology(THREE.replace("10.0.0.1", "192.0.2.1"))
-    with pytest.raises(ConfigError, match=r"192.0.2.1 is no address of this machine; is this the host that the file means\?"):
+    with pytest.raises(ConfigError, match=r"192.0.2.1 is not an address of this machine; check that this is the host that the file means"):
         preflight(link_ends(three, three.plan.processes("a")))
     unknown = topology(THREE.replace("10.0.0.3", "x" * 64))  # too long for any name, so nobody is asked
-    with pytest.raises(ConfigError, match=r"worker: the name x+ has no address here"):
+    with pytest.raises(ConfigError, match=r"worker: this machine finds no address for the name x+"):
         preflight(link_ends(unknown, unknown.plan.processes("b")))
 
 

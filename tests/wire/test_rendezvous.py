@@ -314,7 +314,7 @@ def test_junk_in_a_folder_is_ignored_and_said_once(use, opened, tmp_path, caplog
     wait_until(lambda: caplog.text.count("which is ignored because it is not an address such as tcp://host:port") == 3)
     sender = opened(BIND_PUSH)  # publishes over it
     deliver(sender, receiver, 7)
-    assert caplog.text.count("for raw.reader.0, which is no address") == 1
+    assert caplog.text.count("for raw.reader.0, which is ignored") == 1
 
 
 def test_a_rendezvous_that_hangs_is_told_once(use, caplog, monkeypatch):

@@ -61,14 +61,14 @@ def _unreachable(plan: Plan) -> Iterator[ConfigError]:
         if all(plan.roles[name].external for side in ("from", "to") for name in names(spec, side)):
             continue
         if not spec.over.has_port:
-            message = f"a link over {spec.transport} is within one host, but each process has a pod of its own; use tcp, with a port"
+            message = f"a link over {spec.transport} works only within one host, but each process has its own pod; use tcp with a port"
             yield (plan.location / "links" / link / "transport").error(message)
             continue
         for role in (plan.roles[name] for name in names(spec, spec.bind)):
             if role.external and (not role.hosts or any(is_loopback(plan.hosts[host].address) for host in role.hosts)):
-                opens = f"it is started by others and opens the port of the link {link}, and pods do not know where"
+                opens = f"this external role opens the port of the link {link}, but pods do not know its address"
                 other = "to" if spec.bind == "from" else "from"
-                message = f"{opens}; give it hosts with addresses that pods reach, or the link bind: {other}"
+                message = f"{opens}; set hosts of the role to addresses that pods can reach, or set bind: {other} for the link"
                 yield (plan.location / "roles" / role.name).error(message)
 
 
@@ -77,7 +77,7 @@ def _within_one_host(topology: Topology, roles: Sequence[Role]) -> Iterator[Conf
     for end in link_ends(topology, [role.processes[0] for role in roles]):
         for transport, location in zip(end.link.transports, end.link.locations, strict=True):
             if not end.name and (not transport.has_port or is_loopback(location.rpartition(":")[0] or "localhost")):
-                message = "is within one host, but each process has a pod of its own; have both ends name a link over tcp"
+                message = "works only within one host, but each process has its own pod; use a link over tcp at both ends"
                 yield end.location.error(f"{end.link} {message}")
 
 
@@ -86,18 +86,22 @@ def _bad_names(plan: Plan, roles: Sequence[Role]) -> Iterator[ConfigError]:
     for role in roles:
         location, name = plan.location / "roles" / role.name, f"{label(plan.name)}-{label(role.name)}"
         if len(name) > LONGEST:
-            yield location.error(f"its pods would be called {name}-0, which is too long; give the role, or the file, a shorter name")
+            yield location.error(
+                f"the pods of this role would be called {name}-0, which is too long; use a shorter name for the role or the file"
+            )
         if name in called:
-            yield location.error(f"its pods would be called {name}-0, as those of {called[name]}; give one of the two another name")
+            yield location.error(
+                f"the pods of this role would be called {name}-0, like the pods of {called[name]}; rename one of the two roles"
+            )
         called[name] = role.name
 
 
 def _bad_labels(plan: Plan, role: Role) -> Iterator[ConfigError]:
     for key, value in role.resources.labels.items():
         if not (_KEY.fullmatch(key) and _VALUE.fullmatch(value)):
-            allowed = "up to 63 letters, digits, '-', '_' and '.', and before the key a domain and '/'"
+            allowed = "up to 63 letters, digits, '-', '_' and '.'; the key can begin with a domain and '/'"
             location = plan.location / "roles" / role.name / "resources" / "labels" / key
-            yield location.error(f"{value!r} cannot be a label of a node; expected {allowed}")
+            yield location.error(f"{value!r} cannot be the label of a node; expected {allowed}")
 
 
 def _cannot_scale(topology: Topology, role: Role) -> Iterator[ConfigError]:
@@ -105,9 +109,12 @@ def _cannot_scale(topology: Topology, role: Role) -> Iterator[ConfigError]:
         return
     location = topology.plan.location / "roles" / role.name / "autoscale"
     if role.restart.when == "never":
-        yield location.error("the pods of a role that scales are started again whenever they fail; say so: restart: on-failure")
+        yield location.error("Kubernetes restarts the pods of a role with autoscale after each failure; set restart: on-failure")
     if topology.variables.mentions("replica", [role.stages, role.env]):
-        yield location.error("the pods of a role that scales have no numbers, but its stages or env use ${replica}; leave one out")
+        yield location.error(
+            "the pods of a role with autoscale have no numbers, but the stages or env of this role use ${replica}; "
+            "remove autoscale or ${replica}"
+        )
 
 
 FILES = "/etc/highway"  # path of the topology files in pods
@@ -178,13 +185,17 @@ class _App:
         free = (port for port in range(METRICS_PORT, 65536) if port not in self.link_ports)
         self.metrics_port = port_range(spec.port)[0] if spec else next(free)
         if not self.metrics_port:
-            raise ConfigError(f"--metrics {options.metrics}: Prometheus has to know the port of a pod; give one, such as {METRICS_PORT}")
+            raise ConfigError(
+                f"--metrics {options.metrics}: Prometheus must know the port of a pod; pass a fixed port, such as {METRICS_PORT}"
+            )
 
     def config_map(self) -> Object:
         """Return the ConfigMap with the topology files, by their names in pods."""
         data = {**{key: Path(file).read_text("utf-8-sig") for key, file in self._files.items()}, f"{self.name}.yaml": self._addresses()}
         if (size := sum(len(text.encode()) for text in data.values())) > 1_000_000:
-            raise ConfigError(f"the topology has {size:,} bytes, but a ConfigMap holds 1,000,000; move long values into files of the image")
+            raise ConfigError(
+                f"the topology has {size:,} bytes, but a ConfigMap can have at most 1,000,000; move long values into files of the image"
+            )
         return {**self._head("v1", "ConfigMap", self.name), "data": data}
 
     def service(self) -> Object:
@@ -234,7 +245,7 @@ class _App:
         taken = {FILES: "the topology", "/dev/shm": "the memory of links and of workers", "/tmp": "temporary files of their own"}
         for number, (claim, path) in enumerate(self.options.claim):
             if path in taken:
-                raise ConfigError(f"--claim {claim}:{path}: pods find {taken[path]} there; give one of the two another path")
+                raise ConfigError(f"--claim {claim}:{path}: this path already contains {taken[path]} in the pods; choose another path")
             taken[path] = f"the claim {claim}"
             volumes[path] = {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim}}
         container = {

@@ -80,7 +80,10 @@ def _join(ray: Any, cluster: str) -> None:
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         said = getattr(error, "strerror", None) or str(error)
         why = " ".join(said.split()).partition(". ")[0] or type(error).__name__
-        way_out = "`ray start --head` begins a cluster, --cluster HOST:6379 names another; one with tokens takes RAY_AUTH_MODE=token and"
+        way_out = (
+            "start a cluster with `ray start --head`, or pass another one with --cluster HOST:6379; if the cluster has tokens, "
+            "set RAY_AUTH_MODE=token and"
+        )
         raise ConfigError(f"--cluster {given}: {why}; {way_out} RAY_AUTH_TOKEN_PATH=FILE with its token") from error
 
 
@@ -90,7 +93,7 @@ def _look(host: str, port: int) -> None:
         if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
             connection.sendall(HELLO)
             if connection.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
-                raise OSError("the program that listens there is not a Ray cluster")
+                raise OSError("the program at this address is not a Ray cluster")
 
 
 class Needs(NamedTuple):
@@ -137,8 +140,8 @@ def no_room(
     has = "; ".join(f"{address} has {_amounts(left[address], names, nodes[address])} free" for address in [*nodes][:_SHOWN])
     more = f"; and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
     return (
-        f"{asks} can have no node: {has}{more}{'' if others else '; nothing else runs there'}; "
-        "give roles less by `resources`, or start more or larger nodes"
+        f"no node has enough resources for {asks}: {has}{more}{'' if others else '; no other program uses the cluster'}; reduce "
+        f"`resources` of the roles, or start more or larger nodes"
     )
 
 
@@ -178,7 +181,7 @@ class RayProcess(RemoteProcess):
         """Send a signal to the process. If the process has no node, or was already sent SIGKILL, record it as lost."""
         if self.poll() is None and (not self.address or self._was_killed):
             import_ray().kill(self.actor)
-            self.lose(*(self.end or ("it had not begun" if not self.address else f"{self.address} does not answer", -number)))
+            self.lose(*(self.end or ("it had not started" if not self.address else f"{self.address} does not answer", -number)))
         self._was_killed = number == signal.SIGKILL
         super().signal(number)
 
@@ -256,7 +259,7 @@ class RayLauncher:
         for process in self._asked.values():
             if process.since is not None and not process.is_told and now > process.since + PATIENCE:
                 process.is_told = True
-                self._show(process.name, "has no node yet: `ray status` shows whether one has free what its role asks for", True)
+                self._show(process.name, "has no node yet; `ray status` shows whether a node has enough free resources for its role", True)
         if now >= self._check_due and any(one.since is not None and now > one.since + HOPELESS for one in self._asked.values()):
             self._check_due = now + HOPELESS / 4
             self._check_room()
@@ -330,4 +333,4 @@ def _why(error: Exception, address: str) -> tuple[str, int]:
     if getattr(error, "actor_init_failed", False):
         return lines[-1].removeprefix("RuntimeError: "), 1
     why = lines[-1].partition(" Some common causes")[0]  # drop Ray's sentences about possible causes
-    return f"Ray has lost it{f' on {address}' if address else ''}: {why}", -signal.SIGKILL
+    return f"Ray has lost the process{f' on {address}' if address else ''}: {why}", -signal.SIGKILL

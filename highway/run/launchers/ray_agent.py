@@ -41,7 +41,9 @@ class RayAgent:
         self._name = name
         here = ray.util.get_node_ip_address()
         if (own := software_here()) != software:  # for example, the node has joined the cluster after the launch
-            raise RuntimeError(f"the node {here} has {own}, and others that it ran on have {software}; install the same on all")
+            raise RuntimeError(
+                f"the node {here} has {own}, but other nodes of this role have {software}; install the same software on all nodes"
+            )
         if "working_dir" not in ray.get_runtime_context().runtime_env and os.path.isdir(folder):
             os.chdir(folder)
         os.environ.update(environment)

@@ -35,8 +35,8 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
     for node, text in found.values():
         if _release(text) != f"highway {highway.__version__}":
             raise ConfigError(
-                f"the node {node} has {_release(text)}, and this is highway {highway.__version__} ({highway.__path__[0]}); "
-                "install the same version on all nodes and here"
+                f"the node {node} has {_release(text)}, but this process has highway {highway.__version__} ({highway.__path__[0]}); "
+                f"install the same version on all nodes and here"
             )
     return {name: _agreed(_resources(topology, name), [found[node["NodeID"]] for node in some]) for name, some in fitting.items()}
 
@@ -57,7 +57,8 @@ def _fitting(topology: Topology, role: Role, nodes: Sequence[Node]) -> list[Node
     if not (found := list(filter(fits, nodes))):
         text = "; ".join(f"{node['NodeManagerAddress']} has {_offer(node['Resources'], node['Labels'])}" for node in nodes)
         raise _resources(topology, role.name).error(
-            f"no node of the cluster has {_offer(needs, labels)}: {text}; ask for less, or `ray start` a node with --labels and resources"
+            f"no node of the cluster has {_offer(needs, labels)}: {text}; reduce the resources or labels of the role, or start a node "
+            f"with them (`ray start` with --labels and resources)"
         )
     return found
 
@@ -84,7 +85,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
         try:
             from highway.images.software import software
         except ImportError as error:
-            return f"no highway that could be imported ({error}),"
+            return f"no highway that can be imported ({error}),"
         return software()
 
     def ask(node: str) -> Any:
@@ -95,7 +96,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
     _, late = ray.wait([*asked], num_returns=len(asked), timeout=PATIENCE)
     if late:
         where = ", ".join(nodes[asked[answer]]["NodeManagerAddress"] for answer in late)
-        say(f"{where}: no word yet of what is installed there; still waiting, since Ray may be setting up the environment of the job")
+        say(f"{where}: no answer yet about the installed software; still waiting, because Ray may be setting up the environment of the job")
     found = {}
     for answer, node in asked.items():
         address = nodes[node]["NodeManagerAddress"]
@@ -115,8 +116,9 @@ def _agreed(location: Location, found: Sequence[tuple[str, str]]) -> str:
     for here, text in others:
         if text != first:
             raise location.error(
-                f"it may run on the node {there}, which has {first}, and on {here}, which has {text}: the same seed gives other batches "
-                "on each; install the same on both, as `highway doctor` lists it, or say by labels on which nodes it runs"
+                f"this role can run on the node {there}, which has {first}, and on the node {here}, which has {text}: the same seed "
+                f"would give different batches on the two nodes; install the same software on both (`highway doctor` lists it), or "
+                f"select the nodes with labels"
             )
     return first
 

@@ -47,13 +47,13 @@ def _problems(topology: Topology) -> Iterator[ConfigError]:
             location = topology.plan.location / "roles" / role.name / "resources" / "labels" / name
             option = name.removeprefix(PREFIX)
             if option != name and option not in OPTIONS:
-                yield location.error(f"expected one of {', '.join(OPTIONS)} behind {PREFIX}{did_you_mean(option, OPTIONS)}")
+                yield location.error(f"expected one of {', '.join(OPTIONS)} after {PREFIX}{did_you_mean(option, OPTIONS)}")
             if not value.isprintable():
                 yield location.error(
                     f"{value!r} cannot be part of a Slurm script, because it contains a line break or another control character"
                 )
             elif option == name and not re.fullmatch(r"[\w.+-]+", value):
-                yield location.error(f"{value!r} is no feature of a node: expected a word, such as a100")
+                yield location.error(f"{value!r} is not a feature of a node; expected a word, such as a100")
 
 
 def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLauncher:
@@ -64,7 +64,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
     """
     for command in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(command) is None:
-            raise ConfigError(f"--on slurm: there is no command {command} here; launch from a host that has Slurm's commands")
+            raise ConfigError(f"--on slurm: this host does not have the command {command}; launch from a host that has Slurm's commands")
     folder = RunFolder(_path(wiring, options))
     try:
         job_states()
@@ -73,7 +73,8 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
     try:
         folder.make()
     except OSError as error:
-        why = "is there already, and a run needs a new one" if isinstance(error, FileExistsError) else f"cannot be made ({error.strerror})"
+        is_old = isinstance(error, FileExistsError)
+        why = "already exists, but a run needs a new folder" if is_old else f"cannot be created ({error.strerror})"
         raise ConfigError(f"--folder {folder.path} {why}") from None
     return SlurmLauncher(wiring.topology, folder, show)
 
@@ -169,7 +170,10 @@ class SlurmLauncher:
                 why = f" ({error})"
             time.sleep(LOOK if left else 0)  # poll, because Slurm does not signal the end of a job
         if left:
-            self._say(f"Slurm has not ended {', '.join(sorted(left))} within {END:g} s{why}; `squeue` shows them, `scancel` ends them")
+            self._say(
+                f"Slurm has not ended the jobs {', '.join(sorted(left))} within {END:g} s{why}; `squeue` lists the jobs, "
+                f"`scancel` ends them"
+            )
 
     def _submit(self) -> None:
         """Submit jobs for the processes that have no job."""
@@ -196,7 +200,9 @@ class SlurmLauncher:
         try:
             number = call([sbatch, *options, *rest]).strip().partition(";")[0]
         except ConfigError as error:
-            why = f"Slurm refuses its job: {str(error).removeprefix('sbatch: ').removeprefix('Batch job submission failed: ')}"
+            why = (
+                f"Slurm rejected the job of this role: {str(error).removeprefix('sbatch: ').removeprefix('Batch job submission failed: ')}"
+            )
             if not self._is_begun:
                 raise (self._topology.plan.location / "roles" / role.name).error(why) from None
             for job in jobs:
@@ -217,7 +223,7 @@ class SlurmLauncher:
             states = job_states()
         except ConfigError as error:
             if not self._is_told:
-                self._say(f"Slurm does not answer, and what runs goes on: {error}")
+                self._say(f"Slurm does not answer; the running processes continue: {error}")
             self._is_told = True
             return False
         self._is_told = False
@@ -284,7 +290,7 @@ class ReplicaJob:
         """Read the news of the job. Return whether there was news. ``holders`` are the holders that have written news."""
         if (holder := newest(holders, self.id)) not in ("", self._holder):
             if self._begun:
-                self._lose("its job was queued again, since its node failed or others go before")
+                self._lose("its job was queued again, because the node failed or other jobs have priority")
                 self._unjudged = []
             self._holder, self._reader = holder, self._folder.reader(holder)
         happened = False
@@ -301,7 +307,7 @@ class ReplicaJob:
     def judge(self, state: JobState) -> None:
         """React to Slurm's state of the job."""
         now, where = time.monotonic(), f"job {self.id}{f' on {state.nodes}' if state.nodes else ''}"
-        again = f"{where} was queued again, since its node failed or others go before"
+        again = f"{where} was queued again, because the node failed or other jobs have priority"
         if state.what != RUNS:
             for news in self._unjudged:
                 self.process.hear(news if state.what != WAITS else _undrained(news, again))
@@ -317,7 +323,7 @@ class ReplicaJob:
         elif state.what == RUNS:
             self._heard = self._heard or now
             if self.runs and now > self._heard + SILENCE:
-                self._lose(f"{where} has told nothing for {SILENCE:g} s{'' if self._reader else self._unseen}")
+                self._lose(f"{where} has not reported for {SILENCE:g} s{'' if self._reader else self._unseen}")
                 self.cancel()
         else:
             self.id, was_there = "", self._reader is not None
@@ -337,7 +343,8 @@ class ReplicaJob:
     @property
     def _unseen(self) -> str:
         """The part of a message about a job that has never sent news."""
-        return f" and was never heard of: does its node see {self._folder.path}? It logs to {self._folder.logs / self.name}.log"
+        log_file = self._folder.logs / f"{self.name}.log"
+        return f"; the job has never reported: check that its node can access {self._folder.path}; its log is {log_file}"
 
     def _want(self, order: JobOrder) -> None:
         self._order = order
@@ -352,7 +359,7 @@ class ReplicaJob:
         assert self._order is not None, "it was not started"
         if not self._begun or signal.SIGKILL in self._order.signals:
             self.cancel()
-            self._lose("it does not answer" if self._begun else "it had not begun", -number)
+            self._lose("it does not answer" if self._begun else "it had not started", -number)
         else:
             self._want(msgspec.structs.replace(self._order, signals=[*self._order.signals, number]))
 

@@ -22,17 +22,17 @@ OPTIONS = ("account", "exclude", "licenses", "nodelist", "partition", "qos", "re
 WAITS, RUNS = "waits", "runs"
 STATES: Mapping[str, str] = {  # by Slurm's state of a job: what the job does, or how it ended; in all states not listed, the job runs
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), WAITS),
-    "BOOT_FAIL": "has ended, since its node did not boot",
+    "BOOT_FAIL": "has ended, because its node did not boot",
     "CANCELLED": "was cancelled",
     "COMPLETED": "has ended",
     "DEADLINE": "has ended at its deadline",
     "FAILED": "has failed",
-    "NODE_FAIL": "has ended with its node, which failed",
-    "OUT_OF_MEMORY": "took more memory than it was given; `resources: memory_mb` gives more",
-    "PREEMPTED": "had to make way for another",
+    "NODE_FAIL": "has ended, because its node failed",
+    "OUT_OF_MEMORY": "used more memory than its limit; set a larger memory_mb in the resources of the role",
+    "PREEMPTED": "was preempted by another job",
     "REVOKED": "was revoked",
-    "TIMEOUT": f"ran as long as it may; the label {PREFIX}time gives more",
-    "": "is not known to Slurm any more",
+    "TIMEOUT": f"reached its time limit; set a longer time with the label {PREFIX}time",
+    "": "is no longer known to Slurm",
 }
 
 
@@ -61,7 +61,10 @@ def script(folder: RunFolder, role: Role) -> str:
     }
     for name, value in options.items():
         if not str(value).isprintable():  # the shell would run the text after a line break as a command
-            raise ConfigError(f"{role.name}: the {name} {str(value)!r} cannot be part of a Slurm script")
+            raise ConfigError(
+                f"{role.name}: the {name} {str(value)!r} cannot be part of a Slurm script, because it contains a line "
+                f"break or another control character"
+            )
     head = [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in options.items() if value]
     path = environment({})["PYTHONPATH"]
     body = [f"export PYTHONPATH={shlex.quote(path)}"] if path else []

@@ -30,7 +30,7 @@ def _problems(topology: Topology) -> Iterator[ConfigError]:
     plan = topology.plan
     for role in plan.roles.values():
         if plan.hosts and not (role.hosts or role.external):
-            yield (plan.location / "roles" / role.name).error("no host's unit would run it: give it hosts")
+            yield (plan.location / "roles" / role.name).error("no unit would run this role, because it has no hosts; set hosts")
 
 
 def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
@@ -96,7 +96,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
         *([] if user is None else [f"User={user}"]),
         f"WorkingDirectory={_plain(directory)}",
         f"ExecStart={' '.join(map(_quoted, command))}",
-        "# `systemctl stop` asks highway alone, which drains its processes in order; whoever is left when the time is over is killed.",
+        "# `systemctl stop` signals only highway, which drains its processes in order. After the timeout, systemd kills what still runs.",
         "KillMode=mixed",
         "KillSignal=SIGTERM",
         f"TimeoutStopSec={math.ceil(drain_timeout) + STOP_SECONDS}",

@@ -248,7 +248,7 @@ def test_two_volumes_at_one_path_are_refused(write, ask, path):
     given = [write(ROLES.format(worker="replicas: 1")), "--on", "kubernetes", "--dry-run", "--claim", "a:/data", "--claim", f"b:{path}"]
     code, out, error = ask("launch", *given)
     assert (code, out) == (2, "")
-    assert f"--claim b:{path}: pods find" in error
+    assert f"--claim b:{path}: this path already contains" in error
 
 
 def test_a_claim_takes_the_place_of_a_folder_that_is_lost_with_the_pod(render):
@@ -280,37 +280,42 @@ EXTERNAL = ROLES.format(worker="replicas: 1").replace("trainer: [", "trainer: {e
 
 
 REFUSED = {
-    "shm": (SHM, "2: links.raw.transport: a link over shm is within one host, but each process has a pod of its own; use tcp, with a port"),
+    "shm": (
+        SHM,
+        "2: links.raw.transport: a link over shm works only within one host, but each process has its own pod; use tcp with a port",
+    ),
     "url": (
         "roles: {r: [Noise: {shape: [2, 2]}, ZMQSink: 'zrpush://127.0.0.1:5555']}",
-        "1: roles.r[1]: zrpush://127.0.0.1:5555 is within one host, but each process has a pod of its own; "
-        "have both ends name a link over tcp",
+        "1: roles.r[1]: zrpush://127.0.0.1:5555 works only within one host, but each process has its own pod; "
+        "use a link over tcp at both ends",
     ),
     "external": (
         EXTERNAL,
-        "6: roles.trainer: it is started by others and opens the port of the link done, and pods do not know where; "
-        "give it hosts with addresses that pods reach, or the link bind: from",
+        "6: roles.trainer: this external role opens the port of the link done, but pods do not know its address; "
+        "set hosts of the role to addresses that pods can reach, or set bind: from for the link",
     ),
     "never": (
         ROLES.format(worker="autoscale: {min: 1, max: 4}"),
-        "5: roles.worker.autoscale: the pods of a role that scales are started again whenever they fail; say so: restart: on-failure",
+        "5: roles.worker.autoscale: Kubernetes restarts the pods of a role with autoscale after each failure; set restart: on-failure",
     ),
     "replica": (
         ROLES.format(worker='restart: always, autoscale: {min: 1, max: 4}, env: {CUDA_VISIBLE_DEVICES: "${replica}"}'),
-        "5: roles.worker.autoscale: the pods of a role that scales have no numbers, but its stages or env use ${replica}; leave one out",
+        "5: roles.worker.autoscale: the pods of a role with autoscale have no numbers, but the stages or env of this role use "
+        "${replica}; remove autoscale or ${replica}",
     ),
     "label": (
         ROLES.format(worker="resources: {labels: {disk: fast one}}"),
-        "5: roles.worker.resources.labels.disk: 'fast one' cannot be a label of a node; "
-        "expected up to 63 letters, digits, '-', '_' and '.', and before the key a domain and '/'",
+        "5: roles.worker.resources.labels.disk: 'fast one' cannot be the label of a node; "
+        "expected up to 63 letters, digits, '-', '_' and '.'; the key can begin with a domain and '/'",
     ),
     "clash": (
         "roles: {a_b: [Noise: {shape: [2]}], a.b: [Noise: {shape: [2]}]}",
-        "1: roles.a.b: its pods would be called t-a-b-0, as those of a_b; give one of the two another name",
+        "1: roles.a.b: the pods of this role would be called t-a-b-0, like the pods of a_b; rename one of the two roles",
     ),
     "long": (
         f"roles: {{{'r' * 60}: [Noise: {{shape: [2]}}]}}",
-        f"1: roles.{'r' * 60}: its pods would be called t-{'r' * 60}-0, which is too long; give the role, or the file, a shorter name",
+        f"1: roles.{'r' * 60}: the pods of this role would be called t-{'r' * 60}-0, which is too long; use a shorter name for the role "
+        f"or the file",
     ),
     "nothing": ("roles: {r: {external: true, stages: []}}", " all roles are external, so there is nothing to start"),
 }
@@ -324,12 +329,12 @@ def test_what_kubernetes_cannot_do_is_said_before_anything_is_written(refused, t
 @pytest.mark.slow
 def test_a_topology_that_does_not_fit_into_a_config_map_is_refused(refused):
     said = refused(f"roles: {{r: [Noise: {{shape: [2]}}]}} # {'x' * 999_904}")
-    assert said == "the topology has 1,000,100 bytes, but a ConfigMap holds 1,000,000; move long values into files of the image"
+    assert said == "the topology has 1,000,100 bytes, but a ConfigMap can have at most 1,000,000; move long values into files of the image"
 
 
 def test_a_port_for_metrics_that_is_not_fixed_is_refused(refused):
     said = refused("roles: {r: [Noise: {shape: [2]}]}", "--metrics", "0")
-    assert said == "--metrics 0: Prometheus has to know the port of a pod; give one, such as 9400"
+    assert said == "--metrics 0: Prometheus must know the port of a pod; pass a fixed port, such as 9400"
 
 
 def test_the_image_of_the_dockerfile_is_what_the_manifests_expect(render):

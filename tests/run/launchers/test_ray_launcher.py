@@ -246,7 +246,7 @@ def test_a_worker_that_is_killed_is_started_again(cluster, launch, write, number
     code, out, error = run.end()
     assert code == 143, error
     assert "worker[0] failed (killed by SIGKILL)" in error
-    assert ("Ray has lost it on 10.77.0." in error) == (what == "actor"), error
+    assert ("Ray has lost the process on 10.77.0." in error) == (what == "actor"), error
     got = numbers(out)
     raw, done = ([int(n) for n in re.search(rf"^{name} +(.*)", out, re.M)[1].replace(",", "").split()] for name in ("raw", "done"))
     assert len(set(got)) == len(got) == done[1]
@@ -415,16 +415,21 @@ WRONG = {
         ["--set", "gpus=3"],
         r"t\w+\.yaml:\d+: roles\.reader\.resources: no node of the cluster has CPU 1, GPU 3, place=head: ",
     ),
-    "nobody there": ({}, ["--cluster", "10.77.0.99:6379"], r"--cluster 10\.77\.0\.99:6379: .*; `ray start --head` begins a cluster"),
+    "nobody there": (
+        {},
+        ["--cluster", "10.77.0.99:6379"],
+        r"--cluster 10\.77\.0\.99:6379: .*; start a cluster with `ray start --head`, or pass",
+    ),
     "somebody else there": (
         {},
         ["--cluster", "10.77.0.1:9999"],
-        r"--cluster 10\.77\.0\.1:9999: the program that listens there is not a Ray cluster; ",
+        r"--cluster 10\.77\.0\.1:9999: the program at this address is not a Ray cluster; ",
     ),
     "another version": (
         {"OTHER_VERSION": "1"},
         [],
-        r"the node 10\.77\.0\.\d has highway 0\S+, and this is highway 99 \(\S+\); install the same version on all nodes and here$",
+        r"the node 10\.77\.0\.\d has highway 0\S+, but this process has highway 99 \(\S+\); install the same version on all nodes and "
+        r"here$",
     ),
     "another Ray": ({"OTHER_RAY": "1"}, [], r"--cluster 10\.77\.0\.1:6379: Version mismatch: .* Ray: 2\.\S+ .* Ray: 9\.9 "),
 }
@@ -458,11 +463,12 @@ def test_a_decoder_that_differs_between_nodes_is_said_before_anything_starts(clu
     mine = software()
     has = r"10\.77\.0\.\d, which has (.*)"
     sentence = (
-        rf"{path}:\d+: roles\.worker\.resources: it may run on the node {has}, and on {has}: the same seed gives other batches on each; "
+        rf"{path}:\d+: roles\.worker\.resources: this role can run on the node {has}, and on the node {has}: the same seed would "
+        rf"give different batches on the two nodes; "
     )
-    found = set(re.search(rf"^highway: {sentence}install the same on both", error).groups())
+    found = set(re.search(rf"^highway: {sentence}install the same software on both", error).groups())
     assert found == {mine, re.sub(r"(OpenCV|Pillow) \S+$", r"\1 9.9", mine)}
-    assert "say by labels on which nodes it runs" in error
+    assert "select the nodes with labels" in error
     assert alike[0] == 0, alike
 
 
@@ -470,7 +476,7 @@ def test_a_node_without_highway_is_said_before_anything_starts(cluster, launch, 
     with cluster.marked("absent-third"):
         code, _, error = launch(write(FILE)).end()
     assert (code, error.count("\n")) == (2, 1), error
-    said = "highway: the node 10.77.0.4 has no highway that could be imported (No module named 'highway'), and this is highway 0."
+    said = "highway: the node 10.77.0.4 has no highway that can be imported (No module named 'highway'), but this process has highway 0."
     assert error.startswith(said) and error.endswith("; install the same version on all nodes and here\n"), error
 
 
@@ -479,7 +485,9 @@ def test_a_node_whose_decoder_has_changed_since_the_launch_is_said(cluster, laun
     pids = run.pids(2)
     with cluster.marked("other-first", "other-second", "other-third"):
         os.kill(pids["worker[0]"], signal.SIGKILL)
-        said = run.error.until(r"worker\[0\] failed \(exit code 1\): the node (\S+) has (.*), and others that it ran on have (.*); install")
+        said = run.error.until(
+            r"worker\[0\] failed \(exit code 1\): the node (\S+) has (.*), but other nodes of this role have (.*); install"
+        )
         assert said[3] == software() != said[2]
     run.until(r"worker\[0\] \| pid \d+")  # the file has it started again
     got_more(run)
@@ -544,7 +552,7 @@ def test_a_link_that_breaks_while_ray_is_well_heals_and_what_was_lost_is_counted
     run.process.send_signal(signal.SIGTERM)
     code, out, error = run.end()
     assert code == 143, error
-    assert "failed" not in error and "Ray has lost it" not in error
+    assert "failed" not in error and "Ray has lost the process" not in error
     got = numbers(out)
     assert len(set(got)) == len(got)
     rows = re.findall(r"^(?:raw|done) +([\d,]+) +[\d,]+ +([\d,]+)", out, re.M)
@@ -597,7 +605,7 @@ def test_a_node_that_is_lost_has_its_roles_started_on_another(cluster, run):
     run.process.send_signal(signal.SIGTERM)
     code, _, error = run.end()
     assert code == 143, error
-    assert f"worker[0] failed (killed by SIGKILL): Ray has lost it on {cluster.hosts.addresses[lost]}: " in error
+    assert f"worker[0] failed (killed by SIGKILL): Ray has lost the process on {cluster.hosts.addresses[lost]}: " in error
     wait_until(lambda: not cluster.processes("highway run"), PATIENCE)
 
 
@@ -615,5 +623,5 @@ def test_a_node_that_is_cut_off_is_replaced_and_when_it_is_back_it_is_over_with_
     run.process.send_signal(signal.SIGTERM)
     code, _, error = run.end()
     assert code == 143, error
-    assert f"worker[0] failed (killed by SIGKILL): Ray has lost it on {cluster.hosts.addresses[lost]}: " in error
+    assert f"worker[0] failed (killed by SIGKILL): Ray has lost the process on {cluster.hosts.addresses[lost]}: " in error
     assert not cluster.processes("highway run")

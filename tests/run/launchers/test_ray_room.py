@@ -22,17 +22,17 @@ def test_a_process_for_which_the_run_itself_leaves_no_core_can_have_no_node():
     running = [("10.0.0.1", Needs(1.5, 0)), ("10.0.0.1", Needs(None, 0))]
     waiting = {"worker[1]": Needs(1.0, 0), "trainer": Needs(None, 0, 3e9)}
     assert no_room(ONE, {"CPU": 0.5, "memory": 2e9}, running, waiting) == (
-        "worker[1] (1 cores, 0 MB of memory) and trainer (1 cores, 3000 MB of memory) can have no node: "
+        "no node has enough resources for worker[1] (1 cores, 0 MB of memory) and trainer (1 cores, 3000 MB of memory): "
         "10.0.0.1 has 0.5 of 2 cores, 2000 of 2000 MB of memory free; nothing else runs there; "
-        "give roles less by `resources`, or start more or larger nodes"
+        "reduce `resources` of the roles, or start more or larger nodes"
     )
 
 
 @pytest.mark.parametrize(
     ("needs", "words"),
     [
-        (Needs(2, 0), "(2 cores) can have no node: 10.0.0.1 has 1 of 2 cores free; 10.0.0.2 has 1 of 2 cores free; nothing else"),
-        (Needs(None, 2), "(1 cores, 2 GPUs) can have no node: 10.0.0.1 has 1 of 2 cores, 0 of 0 GPUs free; 10.0.0.2 has 1 of"),
+        (Needs(2, 0), "(2 cores): 10.0.0.1 has 1 of 2 cores free; 10.0.0.2 has 1 of 2 cores free; no other"),
+        (Needs(None, 2), "(1 cores, 2 GPUs): 10.0.0.1 has 1 of 2 cores, 0 of 0 GPUs free; 10.0.0.2 has 1 of"),
         (Needs(1.5, 1), "(1.5 cores, 1 GPUs)"),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_process_that_fits_only_on_several_nodes_together_can_have_none(needs,
 
 def test_a_process_that_is_larger_than_any_node_can_have_none_whatever_else_runs_there():
     said = no_room(ONE, {"CPU": 0.0, "memory": 2e9}, [], {"a": Needs(0, 0, 3e9), "b": Needs(1, 0)})
-    assert said.startswith("a (3000 MB of memory) can have no node: 10.0.0.1 has 2000 of 2000 MB of memory free; give roles less")
+    assert said.startswith("no node has enough resources for a (3000 MB of memory): 10.0.0.1 has 2000 of 2000 MB of memory free; reduce")
 
 
 def test_a_process_waits_while_others_hold_cores_or_some_are_free():
@@ -119,7 +119,7 @@ def test_a_role_for_which_the_run_leaves_no_core_ends_it_with_what_is_asked_for_
     text = text.replace("  reader: [", "  reader: {resources: {cpus: 1.5}, stages: [").replace("{link: raw}]\n", "{link: raw}]}\n", 1)
     code, out, error = launch(text).end()
     assert code == 1
-    assert re.search(r"(trainer|reader) \(1.5 cores\).* can have no node: [\d.]+ has 0.5 of 2 cores free; nothing else runs", out + error)
+    assert re.search(r"(trainer|reader) \(1.5 cores\).*: [\d.]+ has 0.5 of 2 cores free; no other program uses", out + error)
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(l
     assert done["received"] == len(got)
     for link in (raw, done):
         assert any(f" messages on the link {link['link']} did not arrive: " in loss for loss in found["losses"]) == bool(link["missing"])
-    assert "Ray has lost it" in error
+    assert "Ray has lost the process" in error
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ def test_a_process_that_is_killed_is_started_again_where_it_was(slurm, launch, w
     run.until_it_goes_on()
     before = slurm.jobs()
     os.kill(run.pids.pop("worker[1]"), signal.SIGKILL)
-    run.run.error.until(r"worker\[1\] failed \(killed by SIGKILL\).*; started again in 0.1 s")
+    run.run.error.until(r"worker\[1\] failed \(killed by SIGKILL\).*; restarts in 0.1 s")
     assert run.until_all_run(*WORKERS)["worker[1]"] != first["worker[1]"]
     run.until_it_goes_on()
     assert slurm.jobs() == before
@@ -189,7 +189,7 @@ def test_a_node_that_fails_has_its_job_queued_again_and_the_stream_goes_on(slurm
         run.pids.pop(name)
     run.until_it_goes_on()
     for _ in lost:
-        run.run.error.until(r"worker\[\d\] failed \(killed by SIGKILL\): .*; started again")
+        run.run.error.until(r"worker\[\d\] failed \(killed by SIGKILL\): .*; restarts in")
     run.until_it_goes_on()
     run.until_all_run(*lost)
     assert not any(job.split()[3] == node for job in slurm.jobs())
@@ -210,7 +210,7 @@ def test_a_job_that_is_killed_is_submitted_again(slurm, launch, write):
     before = {job.split()[0] for job in slurm.jobs()}
     agent = int(Path(f"/proc/{run.pids.pop('worker[1]')}/stat").read_text().split()[3])
     os.kill(agent, signal.SIGKILL)
-    run.run.error.until(r"worker\[1\] failed \(killed by SIGKILL\): job \d+_1 on n\d has failed; started again")
+    run.run.error.until(r"worker\[1\] failed \(killed by SIGKILL\): job \d+_1 on n\d has failed; restarts in")
     run.until_all_run(*WORKERS)
     assert len({job.split()[0] for job in slurm.jobs()} - before) == 1
     run.until_it_goes_on()
@@ -229,7 +229,7 @@ def test_a_job_that_slurm_queues_again_drains_and_begins_again(slurm, launch, wr
     job = next(job.split()[0] for job in slurm.jobs() if job.split()[0].endswith("_1"))
     slurm.ask("scontrol", "requeue", job)
     run.pids.pop("worker[1]")
-    run.run.error.until(r"worker\[1\] failed \(exit code 143\): job \d+_1 was queued again, since .*; started again")
+    run.run.error.until(r"worker\[1\] failed \(exit code 143\): job \d+_1 was queued again, because .*; restarts in")
     run.until_all_run(*WORKERS)
     assert job in {job.split()[0] for job in slurm.jobs()}
     run.until_it_goes_on()
@@ -310,10 +310,10 @@ def test_a_launcher_that_is_asked_to_end_before_its_jobs_have_begun_leaves_none(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("labels: {disk: tape}", "roles.worker: Slurm refuses its job: Invalid feature specification"),
-        ("labels: {slurm/partition: none}", "roles.worker: Slurm refuses its job: Invalid partition name specified"),
-        ("gpus: 1", "roles.worker: Slurm refuses its job: Invalid generic resource (gres) specification"),
-        ("memory_mb: 1000000", "roles.worker: Slurm refuses its job: Requested node configuration is not available"),
+        ("labels: {disk: tape}", "roles.worker: Slurm rejected the job of this role: Invalid feature specification"),
+        ("labels: {slurm/partition: none}", "roles.worker: Slurm rejected the job of this role: Invalid partition name specified"),
+        ("gpus: 1", "roles.worker: Slurm rejected the job of this role: Invalid generic resource (gres) specification"),
+        ("memory_mb: 1000000", "roles.worker: Slurm rejected the job of this role: Requested node configuration is not available"),
     ],
 )
 def test_what_slurm_refuses_is_said_in_its_words_and_nothing_has_begun(slurm, launch, write, given, said):
@@ -338,7 +338,7 @@ def test_a_node_that_makes_other_pixels_than_the_first_of_a_role_is_said(slurm, 
     assert code == 1, error
     has = r"(highway 0\S+, JPEGs by .*?, pixels by \S+ \S+)"
     said = re.search(
-        rf"^highway: worker\[\d\] failed \(exit code 2\): \S+ has {has}, and \S+, where worker has run first, {has}: the same", error, re.M
+        rf"^highway: worker\[\d\] failed \(exit code 2\): \S+ has {has}, but \S+, where worker ran first, has {has}: the same", error, re.M
     )
     assert sorted(pixels.endswith(" 9.9") for pixels in said.groups()) == [False, True]
     assert slurm.jobs() == []
@@ -354,7 +354,7 @@ def test_a_folder_that_nodes_do_not_see_is_said(slurm, launch, write, tmp_path):
     run = launch(write(FILE), "--folder", hidden / "run")
     code, _, error = run.run.end()
     assert code == 1, error
-    assert re.search(r"has failed and was never heard of: does its node see \S+/hidden/run\?", error), error
+    assert re.search(r"has failed; the job has never reported: check that its node can access \S+/hidden/run;", error), error
 
 
 def test_a_controller_that_does_not_answer_is_said(slurm, launch, write):

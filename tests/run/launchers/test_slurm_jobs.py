@@ -100,7 +100,7 @@ def test_what_would_be_launched_on_ray_cannot_be_shown(write, ask):
             "slurm/tiem",
             r"labels\.slurm/tiem: expected one of account, .*, time behind slurm/; did you mean time\?",
         ),
-        ("disk: nvme", "disk: '!nvme'", r"resources\.labels\.disk: '!nvme' is no feature of a node: expected a word, such as a100"),
+        ("disk: nvme", "disk: '!nvme'", r"resources\.labels\.disk: '!nvme' is not a feature of a node; expected a word, such as a100"),
     ],
 )
 def test_what_slurm_cannot_do_is_found_by_check(write, ask, was, is_now, said):
@@ -145,7 +145,10 @@ def test_percent_signs_of_names_are_not_those_of_slurm(write, ask):
 def test_a_host_without_slurm_is_said(write, ask, folder, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     code, _, error = ask("launch", write(FILE), "--on", "slurm", "--folder", "run")
-    assert (code, error) == (2, "highway: --on slurm: there is no command sbatch here; launch from a host that has Slurm's commands\n")
+    assert (code, error) == (
+        2,
+        "highway: --on slurm: this host does not have the command sbatch; launch from a host that has Slurm's commands\n",
+    )
     assert not (folder / "run").exists()
 
 
@@ -173,9 +176,9 @@ def test_states_of_jobs_are_read(stand_in):
         "12_1": JobState("RUNNING", "None", "n2"),
         "13": JobState("NODE_FAIL", "NodeDown", "n3"),
     }
-    assert [state.what for state in states.values()] == ["waits", "runs", "has ended with its node, which failed"]
+    assert [state.what for state in states.values()] == ["waits", "runs", "has ended, because its node failed"]
     assert JobState("SOMETHING_NEW").what == "runs"
-    assert JobState().what == "is not known to Slurm any more"
+    assert JobState().what == "is no longer known to Slurm"
 
 
 @pytest.fixture
@@ -215,7 +218,7 @@ def test_a_slurm_that_does_not_answer_is_told_once_and_what_runs_goes_on(launche
     stand_in("\n".join(f"{job}|RUNNING|None|n1" for job in ("7", "7_0", "7_1", "7_2", "7_3")), only=["squeue"])
     for _ in range(3):
         launcher.wait(0.5)
-    assert launcher.said[3:] == ["Slurm does not answer, and what runs goes on: squeue: no"]
+    assert launcher.said[3:] == ["Slurm does not answer; the running processes continue: squeue: no"]
     assert [process.poll() for process in launcher.started] == [None] * 6
 
 
@@ -226,12 +229,14 @@ def test_a_job_that_slurm_refuses_later_is_a_failure_of_its_process_alone(launch
     launcher.wait(0.5)
     lost = launcher.started[2]
     assert lost.poll() == -9
-    assert re.fullmatch(r"job 7_1 on n2 has failed and was never heard of: does its node see \S+\? .*", lost.reports()[0].error)
+    assert re.fullmatch(
+        r"job 7_1 on n2 has failed; the job has never reported: check that its node can access \S+; .*", lost.reports()[0].error
+    )
     stand_in("", "sbatch: error: Batch job submission failed: Socket timed out", 1, only=["sbatch"])
     again = launcher.start(launcher.specs[2])
     launcher.wait(0.5)
     assert again.poll() == -9
-    assert [report.error for report in again.reports()] == ["Slurm refuses its job: Socket timed out"]
+    assert [report.error for report in again.reports()] == ["Slurm rejected the job of this role: Socket timed out"]
     assert [process.poll() for process in launcher.started] == [None, None, -9, None, None, None]
 
 
@@ -249,10 +254,10 @@ def test_a_folder_that_is_no_new_one_is_said(write, ask, folder, stand_in):
     path = write(FILE)
     (folder / "run" / "logs").mkdir(parents=True)
     code, _, error = ask("launch", path, "--on", "slurm", "--folder", "run")
-    assert (code, error) == (2, f"highway: --folder {folder}/run is there already, and a run needs a new one\n")
+    assert (code, error) == (2, f"highway: --folder {folder}/run already exists, but a run needs a new folder\n")
     (folder / "file").touch()
     code, _, error = ask("launch", path, "--on", "slurm", "--folder", "file/run")
-    assert (code, error) == (2, f"highway: --folder {folder}/file/run cannot be made (Not a directory)\n")
+    assert (code, error) == (2, f"highway: --folder {folder}/file/run cannot be created (Not a directory)\n")
 
 
 def test_slurm_is_an_engine():
