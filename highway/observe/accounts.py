@@ -55,7 +55,7 @@ class Departure:
     def __str__(self) -> str:
         """Return a sentence about the held messages; empty if there are none."""
         lost = "1 message was" if self.held == 1 else f"up to {self.held:,} messages were"
-        return f"{self.name} {self.how}: of what it had received, {lost} lost within it"
+        return f"{self.name} {self.how}: of the messages that it had received, {lost} lost"
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Account:
         if self.doubts:
             known = f"of {self.sent or 0:,} messages that were sent here, {self.received or 0:,} were received here"
             why = " and ".join(dict.fromkeys([*self.reasons, *self.doubts]))
-            return f"how many messages on the link {self.link} did not arrive is not known ({known}): {why}"
-        why = " and ".join(self.reasons) or "none of its processes says why"
-        told = f", by what {' and '.join(self.lost)} told last before the loss of its host" if self.lost else ""
+            return f"the number of messages on the link {self.link} that did not arrive is unknown ({known}): {why}"
+        why = " and ".join(self.reasons) or "no process of the link reported a reason"
+        told = f", according to the last report of {' and '.join(self.lost)} before its host was lost" if self.lost else ""
         return f"{self.missing:,} of {self.sent:,} messages on the link {self.link} did not arrive{told}: {why}"
 
 
@@ -131,7 +131,7 @@ def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]
     }
     for what, count in outside.items():
         if count > 0 and senders and receivers:
-            yield f"{count} {what}{'s' if count > 1 else ''} outside this run took part"
+            yield f"{count} {what}{'s' if count > 1 else ''} outside this run used the link"
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
@@ -152,7 +152,7 @@ def _reasons(
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
     # After a restart, the new process counts the messages that the old process received as late.
     is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
-    for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
+    for name, why in (("late", "were sent before a subscriber was connected"), ("gaps", "were missed by a subscriber that was too slow")):
         count = sum(int(one.get(name, 0)) for one in counters)
         if publishes and missing and count:
             yield f"{count:,} {why}" if is_exact and count <= missing else f"some {why}"

@@ -41,21 +41,21 @@ def bottleneck(samples: Sequence[Sample]) -> str:
     """
     roles = _roles(samples)
     if not roles:
-        return "Nothing runs at present."
+        return "No role is running now."
     if max(one.recent.seconds for one in samples if one.runs and one.recent) < SHORTEST:
         return TOO_SHORT
     received = {one.ends.receives for one in samples}
     for role in roles.values():
         if role.ends.sends not in received and role.share(role.last, "blocked") > FULL:
-            what = f"What receives on the link {role.ends.sends}" if role.ends.sends else f"What takes the items of {role.name}"
+            what = f"The receiver of the link {role.ends.sends}" if role.ends.sends else f"The consumer of {role.name}"
             waited = percent(role.share(role.last, "blocked"))
-            return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to hand on its items."
+            return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to pass on its items."
     busiest, stage = _busiest(roles)
     if busiest.share(stage, "busy") >= FULL:
         return _advice(busiest, stage, samples)
     if not any(one.items for role in roles.values() for figures in role.stages.values() for one in figures):
         return "No items passed through in this time."
-    return _slow_link(roles) or "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
+    return _slow_link(roles) or "No stage limits the rate: the limit is outside the stages (a link, a disk, the consumer)."
 
 
 def slowest(samples: Sequence[Sample]) -> tuple[str, str] | None:

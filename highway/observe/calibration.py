@@ -92,14 +92,14 @@ def read(path: str) -> Calibration:
     Raises:
         ConfigError: the file cannot be read, or is not the output of ``highway bench --json``.
     """
-    way_out = "make it with `highway bench FILE --json > figures.json`"
+    way_out = "create the file with `highway bench FILE --json > figures.json`"
     try:
         with open(path, "rb") as file:
             found = msgspec.json.decode(file.read(), type=Calibration)
     except OSError as error:
         raise ConfigError(f"--from {path}: {os.strerror(error.errno or 0)}; {way_out}") from None
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"--from {path}: not the output of highway bench --json ({error}); {way_out}") from None
+        raise ConfigError(f"--from {path}: the file is not the output of highway bench --json ({error}); {way_out}") from None
     if found.format != FORMAT:
-        raise ConfigError(f"--from {path}: format {found.format}, but this highway reads {FORMAT}; {way_out}")
+        raise ConfigError(f"--from {path}: the file has format {found.format}, but this highway reads format {FORMAT}; {way_out}")
     return found

@@ -19,14 +19,22 @@ STAGE = (*REPLICA, "stage")
 LINK = (*STAGE, "link")
 
 STAGES: Mapping[str, tuple[type[Any], str, str]] = {
-    "items": (CounterMetricFamily, "highway_stage_items", "Items handed on; for a sink, items taken."),
-    "bytes": (CounterMetricFamily, "highway_stage_bytes", "Bytes of the arrays in them."),
-    "errors": (CounterMetricFamily, "highway_stage_errors", "Errors left out under on_error: skip."),
-    "busy": (CounterMetricFamily, "highway_stage_busy_seconds", "Seconds its workers worked, all together."),
-    "starved": (CounterMetricFamily, "highway_stage_starved_seconds", "Seconds they waited for input."),
-    "blocked": (CounterMetricFamily, "highway_stage_blocked_seconds", "Seconds they waited for room behind them."),
-    "queued": (GaugeMetricFamily, "highway_stage_queued", "Items that wait behind it or are being made."),
-    "capacity": (GaugeMetricFamily, "highway_stage_capacity", "How many of these there can be."),
+    "items": (CounterMetricFamily, "highway_stage_items", "Items that the stage passed on; for a sink, items that it received."),
+    "bytes": (CounterMetricFamily, "highway_stage_bytes", "Bytes of the arrays in these items."),
+    "errors": (CounterMetricFamily, "highway_stage_errors", "Errors skipped because of on_error: skip."),
+    "busy": (CounterMetricFamily, "highway_stage_busy_seconds", "Seconds in which the workers were busy, summed over all workers."),
+    "starved": (
+        CounterMetricFamily,
+        "highway_stage_starved_seconds",
+        "Seconds in which the workers waited for input, summed over all workers.",
+    ),
+    "blocked": (
+        CounterMetricFamily,
+        "highway_stage_blocked_seconds",
+        "Seconds in which the workers waited for room after the stage, summed over all workers.",
+    ),
+    "queued": (GaugeMetricFamily, "highway_stage_queued", "Items that wait after the stage or that its workers are making."),
+    "capacity": (GaugeMetricFamily, "highway_stage_capacity", "Maximum of highway_stage_queued."),
 }
 """Maps each field of ``StageStats`` to its metric."""
 
@@ -40,7 +48,7 @@ def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
 
 def health(snapshot: Snapshot) -> list[str]:
     """Return a sentence for each replica that has failed or waits for a restart."""
-    words = {"failed": "failed", "waiting": "waits to be started again"}
+    words = {"failed": "failed", "waiting": "waits for its restart"}
     return [" ".join(filter(None, (one.name, words[one.phase], one.error))) for one in snapshot.states if one.phase in words]
 
 
@@ -51,8 +59,10 @@ class _Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
         up = GaugeMetricFamily("highway_role_up", "Whether the replica works: 1 or 0.", labels=REPLICA)
-        restarts = CounterMetricFamily("highway_role_restarts", "How many times it was started again.", labels=REPLICA)
-        load = GaugeMetricFamily("highway_role_load", "Part of the last 30 seconds, 0 to 1, in which it had work to do.", labels=REPLICA)
+        restarts = CounterMetricFamily("highway_role_restarts", "Number of restarts of the replica.", labels=REPLICA)
+        load = GaugeMetricFamily(
+            "highway_role_load", "Fraction of the last 30 seconds, 0 to 1, in which the replica had work to do.", labels=REPLICA
+        )
         waits = CounterMetricFamily("highway_trainer_waited_seconds", "Seconds that the trainer waited for data.", labels=REPLICA)
         for state in snapshot.states:
             if state.stats and not snapshot.ends.get(state.name, Ends()).sends:
@@ -97,7 +107,7 @@ def _ends(state: ReplicaState, ends: Ends) -> Iterator[tuple[list[str], Mapping[
 
 
 def _losses(snapshot: Snapshot) -> Iterator[Metric]:
-    missing = GaugeMetricFamily("highway_link_missing", "Messages sent and not received: under way, or lost.", labels=("link",))
+    missing = GaugeMetricFamily("highway_link_missing", "Messages that were sent and not received: under way, or lost.", labels=("link",))
     lost = CounterMetricFamily("highway_link_lost", "Messages lost since a process at an end of the link has ended.", labels=("link",))
     for link, loss in snapshot.losses.items():
         missing.add_metric([link], loss.missing)

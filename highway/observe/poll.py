@@ -118,7 +118,7 @@ class Poller:
         samples = list(itertools.islice(found, MOST))
         order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in samples)]))}
         samples.sort(key=lambda one: (order[one.state.role], one.state.replica, one.machine))
-        rest = [f"the endpoints answer with more than {MOST:,} replicas: the rest are not shown"] if next(found, None) else []
+        rest = [f"the endpoints report more than {MOST:,} replicas; the others are not shown"] if next(found, None) else []
         return View(samples, rest, {link: loss for snapshot in snapshots for link, loss in snapshot.losses.items()})
 
     def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
@@ -153,7 +153,7 @@ def fetch(url: str) -> Snapshot | str:
             if answer.status != http.client.OK:
                 return for_terminal(f"{answer.status} {answer.reason}")
             if len(body := answer.read(LARGEST + 1)) > LARGEST:
-                return f"it answers more than {LARGEST:,} bytes; is it highway?"
+                return f"its answer has more than {LARGEST:,} bytes; check that the program at this address is highway"
             return Snapshot.from_json(body)
     except OSError as error:
         return for_terminal(error.strerror or error)

@@ -136,7 +136,7 @@ def open_port(spec: MetricsSpec, option: str = "--metrics") -> socket.socket:
             opened.close()
             if error.errno != errno.EADDRINUSE:
                 raise ConfigError(f"{name}: {spec.listen}:{port} cannot be opened: {error.strerror or error}") from None
-    taken = f"port {numbers[0]} is" if len(numbers) == 1 else f"the ports {numbers[0]} to {numbers[-1]} are all"
+    taken = f"port {numbers[0]} is" if len(numbers) == 1 else f"all ports from {numbers[0]} to {numbers[-1]} are"
     raise ConfigError(
-        f"{name}: {taken} taken by another process; `ss -ltnp 'sport = :{numbers[0]}'` shows which; {option} 0 takes any that is free"
+        f"{name}: {taken} used by another process; `ss -ltnp 'sport = :{numbers[0]}'` shows this process; {option} 0 uses any free port"
     )

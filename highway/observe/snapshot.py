@@ -88,7 +88,7 @@ class Snapshot:
                 raise ValueError(f"not statistics of highway: {state.name} has no stages")
             for stage in state.stats.stages if state.stats else ():
                 if any(not isinstance(stage.counters.get(name, 0), (int, float)) for name in LINK_COUNTERS):
-                    raise ValueError(f"not statistics of highway: a counter of {stage.name} is no number")
+                    raise ValueError(f"not statistics of highway: a counter of {stage.name} is not a number")
         return snapshot
 
 
@@ -102,7 +102,7 @@ def _made_safe(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_made_safe, value))
     if isinstance(value, (int, float)) and not -(2**63) <= value < 2**63:
-        raise ValueError("not statistics of highway: a number is too large for one")
+        raise ValueError("not statistics of highway: a number is too large")
     return for_terminal(value) if isinstance(value, str) else value
 
 

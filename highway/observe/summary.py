@@ -122,9 +122,9 @@ class Summary:
         for name, value in zip(batch.names(item), batch.fields(item), strict=True):
             array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value)
             if array.dtype.kind not in "biuf":
-                raise ValueError(f"field {name!r} holds {array.dtype}; expected numbers")
+                raise ValueError(f"field {name!r} contains {array.dtype}; expected numbers")
             if self.batched and array.ndim == 0:
-                raise ValueError(f"field {name!r} is one number, without a batch axis; write -b (unbatched) for a stream of samples")
+                raise ValueError(f"field {name!r} is one number, without a batch axis; pass -b (unbatched) for a stream of samples")
             self.fields.setdefault(str(name), FieldSummary()).add(array, self.batched)
             length = len(array) if self.batched else 1
         self.samples += length

@@ -66,6 +66,6 @@ def _out_of_reach(plan: Plan, link: str, away: list[Process]) -> ConfigError:
     example = f"{first}-{last}" if last > first else f"{first}"
     who = ", ".join(f"{process.role} {process.replica} on {process.host}" for process in away)
     return (plan.location / "links" / link).error(
-        f"{who}: another machine, and viewers reach it only at a port; add one, such as tap: {example}, and start the topology anew, "
-        "or look from there. If everything runs on this machine, say --local"
+        f"{who}: viewers on another machine need a port of the tap; set a port, such as tap: {example}, and restart the topology, or "
+        f"run the viewer on that machine. If everything runs on this machine, pass --local"
     )

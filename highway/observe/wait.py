@@ -57,9 +57,9 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     role, parts = max(roles.items(), key=lambda each: sum(each[1]) / len(each[1]))
     part, outside = sum(parts) / len(parts), exact[0][1]
     seconds = max(one.recent.seconds for _, _, one in exact if one.recent)
-    who = f"What receives from {role}" if outside else "The loop over this pipeline" if role == "pipeline" else role
+    who = f"The receiver of {role}" if outside else "The loop over this pipeline" if role == "pipeline" else role
     if part < LITTLE:
-        sentence = f"{who} hardly waits for data: its own work limits the rate. Faster stages before it would not help."
+        sentence = f"{who} hardly waits for data: its own work limits the rate. Faster stages upstream would not help."
     elif outside:
         sentence = f"{who} is outside this run, and waited at most {percent(part)} of its time for data. {advice}"
     else:

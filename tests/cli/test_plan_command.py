@@ -159,7 +159,10 @@ def test_stages_that_were_not_measured_are_not_planned_with_the_figures_of_other
     [
         ([], "the following arguments are required: --images-per-second"),
         (["--images-per-second", "0"], "0; expected a number above 0"),
-        (["--images-per-second", "1", "--from", "none.json"], "--from none.json: No such file or directory; make it with `highway bench"),
+        (
+            ["--images-per-second", "1", "--from", "none.json"],
+            "--from none.json: No such file or directory; create the file with `highway bench",
+        ),
         (
             ["--images-per-second", "1", "--from", "asleep.py"],
             "--from asleep.py: not the output of highway bench --json (JSON is malformed",

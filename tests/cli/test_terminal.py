@@ -69,13 +69,13 @@ def test_the_answer_names_the_wait_the_role_and_the_change():
 
 def test_the_answer_where_the_trainer_itself_limits_the_run():
     assert answer([*run_of(0.2)[:-1], state("trainer", sink_starved=1.0)], ENDS) == (
-        "trainer hardly waits for data: its own work limits the rate. Faster stages before it would not help."
+        "trainer hardly waits for data: its own work limits the rate. Faster stages upstream would not help."
     )
 
 
 def test_the_answer_where_the_trainer_is_elsewhere():
     found = answer(run_of(0.9)[:-1], ENDS)
-    assert found.startswith("What receives from worker is outside this run, and waited at most 100% of its time for data. worker (Image")
+    assert found.startswith("The receiver of worker is outside this run, and waited at most 100% of its time for data. worker (Image")
 
 
 def test_a_run_that_was_too_short_or_has_begun_nothing_gets_no_advice():

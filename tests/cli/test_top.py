@@ -158,7 +158,7 @@ def test_a_taken_port_ends_a_run_before_anything_starts(file, ask):
         port = server.getsockname()[1]
         code, out, error = ask("run", file, "--plugin", "mine", "--metrics", port)
     assert (code, out) == (2, "")
-    assert error.startswith(f"highway: metrics: port {port} is taken by another process; ")
+    assert error.startswith(f"highway: metrics: port {port} is used by another process; ")
 
 
 def test_who_does_not_answer_is_said_and_is_no_error(file, ask):

@@ -129,7 +129,7 @@ def test_what_a_drain_that_runs_out_of_time_loses_is_counted(write, start, call,
     assert code == (143 if whole else 0), error
     assert all_lost(found) == links["raw"]["sent"] - len(numbers(error))
     assert lost_within(found) > 0
-    assert re.search(r"^highway: worker\S* was stopped: of what it had received, .* lost within it$", error, re.M)
+    assert re.search(r"^highway: worker\S* was stopped: of the messages that it had received, .* lost$", error, re.M)
 
 
 def test_one_role_that_is_not_drained_in_time_says_what_is_lost(write, start):
@@ -141,7 +141,7 @@ def test_one_role_that_is_not_drained_in_time_says_what_is_lost(write, start):
     code, out, error = run.end()
     (loss,) = json.loads(out)["losses"]
     assert code == 143
-    assert re.fullmatch(r"worker\S* was stopped: of what it had received, .* lost within it", loss)
+    assert re.fullmatch(r"worker\S* was stopped: of the messages that it had received, .* lost", loss)
     assert f"highway: {loss}\n" in error
 
 
@@ -221,11 +221,12 @@ def test_with_others_at_a_link_nobody_knows_what_is_missing_and_no_loss_is_told_
         worker = Departure("worker", how, failed, Counts(3121, senders, 3121, 0))
         departures = [Departure("reader", "ended", False, Counts(0, 0, 3200, receivers)), worker]
         (raw, done) = account(states, departures, ENDS, {"raw"})
-        who = f"1 {'receiver' if receivers > 1 else 'sender'} outside this run took part"
+        who = f"1 {'receiver' if receivers > 1 else 'sender'} outside this run used the link"
         assert (raw.missing, raw.doubts, raw.reasons) == (None, [who], [f"worker {how}"] if failed else [])
         assert list(losses(Result(0, "", states, [raw, done]))) == ([str(raw)] if failed else [])
     assert str(raw) == (
-        "how many messages on the link raw did not arrive is not known (of 3,200 messages that were sent here, 3,121 were received here): "
+        "the number of messages on the link raw that did not arrive is unknown (of 3,200 messages that were sent here, 3,121 were "
+        "received here): "
         f"worker was killed by SIGKILL and {who}"
     )
 
@@ -243,7 +244,7 @@ def test_of_a_process_that_was_lost_with_its_host_the_last_figures_count():
     told = list(losses(Result(0, "", (), accounts)))
     assert [one.missing for one in accounts] == [20, 0]
     assert told == [
-        f"{missing} messages on the link {link} did not arrive, by what worker told last before the loss of its host: "
+        f"{missing} messages on the link {link} did not arrive, according to the last report of worker before its host was lost: "
         "worker was killed by SIGKILL"
         for link, missing in (("raw", "20 of 100"), ("done", "0 of 70"))
     ]
@@ -256,7 +257,7 @@ def test_no_more_messages_were_late_than_are_missing():
     (raw,) = account(states, [], ends, {"raw"})
     assert (raw.missing, raw.reasons) == (
         3089,
-        ["some were sent before a subscriber was there", "20 were passed over by a subscriber that was behind"],
+        ["some were sent before a subscriber was connected", "20 were missed by a subscriber that was too slow"],
     )
 
 

@@ -244,7 +244,7 @@ def test_the_wait_is_that_of_the_sink_at_the_end():
 
 def test_the_wait_of_a_loop_is_that_of_its_hand_over():
     assert waiting([sample("pipeline", last="map", busy=4.0, waited=1.0)]).share == 0.25
-    assert waiting([sample("pipeline", last="map", busy=4.0, waited=0.1)]).sentence.endswith("Faster stages before it would not help.")
+    assert waiting([sample("pipeline", last="map", busy=4.0, waited=0.1)]).sentence.endswith("Faster stages upstream would not help.")
 
 
 def test_a_trainer_outside_waits_at_most_as_long_as_its_sender_did_not_wait_for_it():
@@ -376,7 +376,7 @@ def test_the_page_ends_with_its_pipeline():
 def test_a_taken_port_is_named_with_the_option():
     with socket.create_server(("127.0.0.1", 0)) as taken, Pipeline([range(3)]) as pipeline:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"dashboard: port {port} is taken.*--dashboard 0 takes any"):
+        with pytest.raises(ConfigError, match=rf"dashboard: port {port} is used.*--dashboard 0 uses any"):
             pipeline.dashboard(str(port))
 
 

@@ -154,7 +154,7 @@ def test_health_names_those_that_failed_or_wait(endpoint):
     endpoint.update([worker(phase="waiting", error="(exit code 1): ValueError: no 3"), worker(1, phase="failed")])
     status, text = get(endpoint, "/health")
     assert (status, json.loads(text)["status"]) == (503, "failing")
-    assert json.loads(text)["reasons"] == ["worker[0] waits to be started again (exit code 1): ValueError: no 3", "worker[1] failed"]
+    assert json.loads(text)["reasons"] == ["worker[0] waits for its restart (exit code 1): ValueError: no 3", "worker[1] failed"]
 
 
 def test_other_paths_are_not_found_and_say_which_there_are(endpoint):
@@ -190,7 +190,7 @@ def test_a_run_takes_the_first_free_port_of_a_range(topology, own_address):
     spec = MetricsSpec("9400-9401", own_address)
     with Endpoint(Wiring(topology, []), spec) as first, Endpoint(Wiring(topology, []), spec) as second:
         assert [first.url, second.url] == [f"http://{own_address}:9400", f"http://{own_address}:9401"]
-        with pytest.raises(ConfigError, match=r"the ports 9400 to 9401 are all taken by another process; .* --metrics 0 takes any"):
+        with pytest.raises(ConfigError, match=r"all ports from 9400 to 9401 are used by another process; .* --metrics 0 uses any"):
             Endpoint(Wiring(topology, []), spec)
 
 

@@ -131,7 +131,7 @@ def test_a_source_cannot_be_given_workers_nor_replicas():
 
 def test_who_receives_outside_is_the_bottleneck_where_what_is_sent_waits():
     found = bottleneck([reader(blocked=0.85), worker(blocked=0.8)])
-    assert found == "What receives on the link augmented is the bottleneck: worker (ZMQSink) waited 80% of its time to hand on its items."
+    assert found == "The receiver of the link augmented is the bottleneck: worker (ZMQSink) waited 80% of its time to pass on its items."
 
 
 def test_a_link_is_the_bottleneck_if_both_its_ends_wait():
@@ -140,12 +140,12 @@ def test_a_link_is_the_bottleneck_if_both_its_ends_wait():
 
 
 def test_nothing_is_short_of_time():
-    assert bottleneck([reader(), worker(), trainer()]).startswith("None of the stages is short of time")
+    assert bottleneck([reader(), worker(), trainer()]).startswith("No stage limits the rate")
 
 
 def test_what_does_not_run_is_no_bottleneck():
-    assert bottleneck([reader(0.99, phase="ended")]) == "Nothing runs at present."
-    assert bottleneck([]) == "Nothing runs at present."
+    assert bottleneck([reader(0.99, phase="ended")]) == "No role is running now."
+    assert bottleneck([]) == "No role is running now."
 
 
 def test_nothing_has_passed():
@@ -307,8 +307,8 @@ def answer_of(states):
     ("stages", "why"),
     [
         ([], "a has no stages"),
-        ([{"name": "A", "num_workers": 1, "counters": {"gaps": "many"}}], "a counter of A is no number"),
-        ([{"name": "A", "num_workers": 1, "items": 10**400}], "a number is too large for one"),
+        ([{"name": "A", "num_workers": 1, "counters": {"gaps": "many"}}], "a counter of A is not a number"),
+        ([{"name": "A", "num_workers": 1, "items": 10**400}], "a number is too large"),
     ],
 )
 def test_figures_that_cannot_be_shown_are_refused(answering, stages, why):
@@ -320,7 +320,7 @@ def test_figures_that_cannot_be_shown_are_refused(answering, stages, why):
 
 def test_an_endless_answer_is_left_after_some_megabytes(answering):
     view = Poller([PollTarget(answering(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 65536), "there")]).poll()
-    assert view.silent[0].endswith("it answers more than 8,000,000 bytes; is it highway?")
+    assert view.silent[0].endswith("its answer has more than 8,000,000 bytes; check that the program at this address is highway")
 
 
 def test_an_answer_that_drips_is_left_when_its_time_is_over(answering, monkeypatch):
@@ -333,7 +333,7 @@ def test_an_answer_that_drips_is_left_when_its_time_is_over(answering, monkeypat
 def test_of_very_many_replicas_some_thousand_are_shown(answering):
     view = Poller([PollTarget(answering(answer_of([{"role": str(number)} for number in range(2500)])), "there")]).poll()
     assert [one.state.role for one in view.samples] == [str(number) for number in range(2000)]
-    assert view.silent == ["the endpoints answer with more than 2,000 replicas: the rest are not shown"]
+    assert view.silent == ["the endpoints report more than 2,000 replicas; the others are not shown"]
 
 
 MARKS = "[red]\x1b[2J\x9b2J\u202e\r\n[/red]"

@@ -75,7 +75,7 @@ def test_many_shapes_are_not_all_remembered():
 
 
 def test_a_number_without_a_batch_axis_is_an_error_that_names_the_option():
-    with pytest.raises(ValueError, match="field 1 is one number, without a batch axis; write -b"):
+    with pytest.raises(ValueError, match="field 1 is one number, without a batch axis; pass -b"):
         Summary().add((np.zeros((2, 2)), np.float32(1)))
 
 

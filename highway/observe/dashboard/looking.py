@@ -80,7 +80,7 @@ class Looker:
         try:
             seen = _seen(before.number + 1, *self._places[place]())
         except TimeoutError:
-            seen = before._replace(note="Nothing has come in the last seconds.")
+            seen = before._replace(note="No batch has arrived in the last seconds.")
         except EndOfStream:
             seen = before._replace(note="The stream has ended.")
         except HighwayError as error:

@@ -88,8 +88,9 @@ def test_viewers_see_a_running_topology_and_the_trainer_gets_every_batch(folder,
         (["t.yaml", "--link", "raw", "--set", "trnsport=shm"], "vars has no variable 'trnsport' to set; did you mean transport?"),
         (
             ["t.yaml", "--link", "augmented"],
-            "t.yaml:6: links.augmented: worker 0 on a, worker 1 on a: another machine, and viewers reach it only at a port; add one, such "
-            "as tap: 7900-7901, and start the topology anew, or look from there. If everything runs on this machine, say --local",
+            "t.yaml:6: links.augmented: worker 0 on a, worker 1 on a: viewers on another machine need a port of the tap; set a port, such "
+            "as tap: 7900-7901, and restart the topology, or run the viewer on that machine. If everything runs on this machine, pass "
+            "--local",
         ),
     ],
 )
