@@ -65,7 +65,7 @@ class BlockCache:
             for part in (self.blocks, self.copies):
                 os.makedirs(part, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; name a folder that can be written to") from error
+            raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; choose a folder that is writable") from error
         self._written = limit  # so that the first write evicts
         self._lock, self._warned = threading.Lock(), False
 
@@ -116,7 +116,8 @@ class BlockCache:
             first, self._warned = not self._warned, True
         if first:
             log.warning(
-                "cache_dir=%r cannot be %s (%s), so objects are read from the store; free space, lower cache_gb, or name another cache_dir",
+                "cache_dir=%r cannot be %s (%s), so objects are read from the store; free space, lower cache_gb, or choose another "
+                "cache_dir",
                 self.folder,
                 done,
                 error.strerror or error,

@@ -78,8 +78,8 @@ def local_copy(path: str) -> str:
     url = parse(path)
     if (cache := cache_of(url.options)) is None:
         raise ConfigError(
-            f"'{url}': its format is read from a copy on this machine; choose a folder for it: ?cache_dir=FOLDER, or "
-            "HIGHWAY_CACHE_DIR in the environment"
+            f"'{url}': this format can only be read from a copy on this machine; choose a folder for the copy: set ?cache_dir=FOLDER, "
+            f"or HIGHWAY_CACHE_DIR in the environment"
         )
     files = _objects(path)
     identity = hashlib.blake2b(digest_size=16)
@@ -144,5 +144,5 @@ def _fetch(target: str, files: dict[str, StoredObject]) -> None:
     except BaseException as error:
         shutil.rmtree(os.path.dirname(target), ignore_errors=True)
         if isinstance(error, OSError) and error.errno:
-            error.add_note(f"highway: while copying to {target}: free space, or name another cache_dir")
+            error.add_note(f"highway: while copying to {target}: free space, or choose another cache_dir")
         raise

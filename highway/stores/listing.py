@@ -67,7 +67,9 @@ class Listing:
             return read_stored([FileRange(one, 0, one.state.size) for one in objects])
         except FileNotFoundError as error:
             made = datetime.fromtimestamp(self.made).isoformat(" ", "seconds")
-            raise FileNotFoundError(f"{error}; it was there when the folder was listed at {made}: renew that by ?listing_hours=0") from None
+            raise FileNotFoundError(
+                f"{error}; it existed when the folder was listed at {made}; to renew the listing, set ?listing_hours=0"
+            ) from None
 
     def select(self, numbers: Sequence[int]) -> Listing:
         """Return a listing of only the objects with these indices."""
@@ -107,9 +109,9 @@ def listing_of(path: str, below: bool = True) -> Listing:
     except Unsupported as error:
         if kept is not None:
             return kept
-        raise Unsupported(f"{error}; name the files, or a listing that was made elsewhere: ?listing=NAME") from None
+        raise Unsupported(f"{error}; pass the URLs of the files, or a listing from another place with ?listing=NAME") from None
     if not listing.keys:
-        raise FileNotFoundError(f"{url}: no such folder in {url.bucket}, or nothing in it; correct the URL")
+        raise FileNotFoundError(f"{url}: the folder does not exist in {url.bucket}, or is empty; correct the URL")
     if place:
         _keep(place, listing.encoded(below))
     return listing
@@ -206,7 +208,7 @@ def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
     except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         where = str(parse(place)) if is_url(place) else place
         raise DatasetError(
-            f"{where}: the listing is damaged or cut short ({error}); remove it, or name another place by ?listing="
+            f"{where}: the listing is damaged or truncated ({error}); remove it, or choose another place with ?listing="
         ) from error
 
 
@@ -221,5 +223,5 @@ def _keep(place: str, data: bytes) -> None:
             file.write(data)
         os.replace(part, place)
     except OSError as error:
-        error.add_note(f"highway: while the listing was kept in {place}; name another place by ?listing=")
+        error.add_note(f"highway: while writing the listing to {place}; choose another place with ?listing=")
         raise

@@ -171,7 +171,7 @@ class ObstoreClient:
         if isinstance(error, exceptions.NotSupportedError):
             return "unsupported", _first_line(error)
         if "PROPFIND" in text and status != 404:
-            return "unsupported", "the server does not say what lies in a folder"
+            return "unsupported", "the server cannot list folders"
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or status in (401, 403):
             return "refused", _reason(text) or f"status {status}"
         if "169.254.169.254" in text or "metadata.google" in text or "Failed to get" in text or "MissingAccessKey" in text:

@@ -70,7 +70,7 @@ class StoredObject(UnchangingFile):
             what = f"{found.size} bytes" if found.size != self.state.size else "another ETag or time"
             raise DatasetError(
                 f"{self}: it had {self.state.size} bytes when it was first listed or read, and now has {what}; a dataset must not "
-                "change while it is read: begin anew, and renew the listing if one is kept (?listing_hours=0)"
+                f"change while it is read: start again, and renew a stored listing with ?listing_hours=0"
             )
 
     def read(self, offset: int, size: int) -> bytes:
@@ -118,7 +118,7 @@ class _Part(NamedTuple):
 def _read(parts: Sequence[_Part], cached: bool = True) -> list[bytes]:
     for file, offset, size in parts:
         if offset < 0 or size < 0 or offset + size > file.state.size:
-            raise DatasetError(f"{file}: expected at least {offset + size} bytes, found {file.state.size}: it was cut short")
+            raise DatasetError(f"{file}: expected at least {offset + size} bytes, found {file.state.size} bytes: it is truncated")
     caches = [cache_of(part.file.url.options) if cached else None for part in parts]
     return _through(caches, parts) if any(caches) else loop.run(together(part.asked() for part in parts))
 

@@ -39,7 +39,7 @@ def _fsspec(url: StoreURL) -> Client:
     known = {*known_implementations, *registry} - {"file", "local"}
     if url.scheme not in known:
         hint = did_you_mean(url.scheme, {*OBSTORE, *known})
-        expected = hint if hint.startswith("; did") else f"; expected {', '.join(OBSTORE)}, or what fsspec knows, such as hf or ftp"
+        expected = hint if hint.startswith("; did") else f"; expected {', '.join(OBSTORE)}, or a scheme of fsspec, such as hf or ftp"
         raise ConfigError(f"'{url}': unknown scheme '{url.scheme}'{expected}")
     from highway.stores.fsspec_client import FsspecClient
 
@@ -105,7 +105,7 @@ class Requests:
         async def whole() -> tuple[bytes, FileState | None]:
             data, state = await self.client.get(url.key, begin, end)
             if len(data) != size and (state is None or end is not None or state.size == size):
-                raise StoreFailure("again", f"{len(data)} of {size} bytes have come")
+                raise StoreFailure("again", f"only {len(data)} of {size} bytes have arrived")
             return data, state
 
         data, state = await self._ask(url, size, whole)
@@ -130,7 +130,7 @@ class Requests:
             _check_listed(url.key, [key for key, _ in found])
             if announced and not self.client.has_empty_folders and all(key == url.key for key, _ in found):
                 empty = "the folder above lists this folder, but the listing of this folder is empty"
-                raise StoreFailure("again", f"{empty}: remove the folder if nothing is in it")
+                raise StoreFailure("again", f"{empty}: remove the folder if it is empty")
             return found
 
         return await self._ask(url, 0, entries, hedge=False)
@@ -232,13 +232,13 @@ def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
             return FileNotFoundError(f"{url}: there is no bucket {url.bucket}; correct the URL, or the endpoint")
         return FileNotFoundError(f"{url}: no such object in {url.bucket}{text}; correct the URL")
     if failure.why == "refused":
-        return PermissionError(f"{url}: the store refuses it{text}; {url.store.credentials}")
+        return PermissionError(f"{url}: the store refuses access{text}; {url.store.credentials}")
     if failure.why == "unsupported":
-        return Unsupported(f"{url}: the store cannot do that{text}")
+        return Unsupported(f"{url}: the store does not support this request{text}")
     if failure.why == "again":
-        again = f"asked {attempts} times, the last answer" if attempts > 1 else "the answer"
-        place = f", and at {url.store.endpoint}" if url.store.endpoint else ""
-        return StoreError(f"{url}: {again}: {failure}; look at the network{place}")
+        again = f"after {attempts} attempts, the last answer was" if attempts > 1 else "the answer"
+        place = f", and {url.store.endpoint}" if url.store.endpoint else ""
+        return StoreError(f"{url}: {again}: {failure}; check the network{place}")
     return StoreError(f"{url}: {failure}")
 
 

@@ -56,7 +56,7 @@ class UnchangingFile:
             error.filename = shown(path)  # the path might be a misspelt URL
             raise
         if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
-            raise IsADirectoryError(f"{path!r}: a folder; expected a file, such as one of those in it")
+            raise IsADirectoryError(f"{path!r}: this is a folder; expected a file, such as a file in this folder")
         self.state = state or FileState.of(self._descriptor)
         self.check()
 
@@ -72,8 +72,8 @@ class UnchangingFile:
                 how = f"it had {self.state.size} bytes when it was first read, and now has {size} bytes"
             else:
                 then, now = (datetime.fromtimestamp(ns / 1e9).isoformat(" ", "milliseconds") for ns in (self.state.mtime_ns, mtime_ns))
-                how = f"when it was first read, it was last written to at {then}, and now at {now}"
-            raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: begin anew")
+                how = f"when it was first read, its modification time was {then}, and now it is {now}"
+            raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: start again")
 
     def check_size(self) -> None:
         """Raise DatasetError if the file has become shorter. This check is four times as fast as :meth:`check`."""
@@ -97,7 +97,9 @@ class UnchangingFile:
             done += count
         self.check()
         if done < len(memory):
-            raise DatasetError(f"{self.path}: expected at least {offset + len(memory)} bytes, found {self.state.size}: it was cut short")
+            raise DatasetError(
+                f"{self.path}: expected at least {offset + len(memory)} bytes, found {self.state.size} bytes: it is truncated"
+            )
 
     def read_all(self) -> bytes:
         """Return the whole content of the file. Raises DatasetError if the file has changed."""

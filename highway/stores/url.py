@@ -260,13 +260,15 @@ def parse(url: str) -> StoreURL:
     scheme = scheme.lower()
     host, _, key = rest.partition("/")
     if "::" in head:
-        raise ConfigError(f"'{without_secrets(url)}': chains of URLs, as fsspec has them with '::', are not read; name the file itself")
+        raise ConfigError(
+            f"'{without_secrets(url)}': chains of URLs with '::', as in fsspec, are not supported; pass the URL of the file itself"
+        )
     store = store_of(scheme)
     if store.first and not host:
         raise ConfigError(f"'{without_secrets(url)}': no {store.first} after '://'")
     if store.first and (strange := _PORT.search(host)) and not strange[1].isdecimal():
         raise ConfigError(
-            f"'{scheme}://...': expected a number behind ':' as the port of the host; in a password write / as %2F, ? as %3F, # as %23, "
+            f"'{scheme}://...': expected a number after ':' as the port of the host; in a password, write / as %2F, ? as %3F, # as %23, "
             ": as %3A and @ as %40"
         )
     own: list[tuple[str, str]] = []

@@ -41,7 +41,7 @@ def writable(path: str) -> StoreURL:
     """
     url = parse(path)
     if url.store.is_http:
-        raise ConfigError(f"'{url}': {url.scheme}:// can be read, but not written; name a bucket (s3://, gs://, az://), or a path")
+        raise ConfigError(f"'{url}': {url.scheme}:// can be read, but not written; use a bucket (s3://, gs://, az://), or a path")
     if url.options.listing:
         raise ConfigError(f"'{url}': listing= is only for reading; remove it")
     return url
@@ -52,7 +52,7 @@ def uploading(path: str) -> Iterator[str]:
     """Yield the path of a local file to write. Then upload the file to a URL; see :func:`highway.datasets.writing.writing`."""
     url = writable(path)
     if not url.key:
-        raise ConfigError(f"'{url}': no name after the bucket; name the object to write, such as {join(str(url), 'name')}")
+        raise ConfigError(f"'{url}': the URL has no name after the bucket; add the name of the object, such as {join(str(url), 'name')}")
     with _filled(url) as folder, _noted(url, folder):
         part = os.path.join(folder, "part")
         yield part
@@ -121,7 +121,7 @@ def _left(path: str, url: StoreURL) -> list[str]:
     there = keys_in(path)
     begun = {*json.loads(StoredObject.at(join(path, MARKER)).read_all()), MARKER} if MARKER in there else set()
     if there - begun:
-        raise FileExistsError(f"'{url}': it exists already; remove it, or choose another URL")
+        raise FileExistsError(f"'{url}': this folder already exists; remove it, or choose another URL")
     return sorted(there - {MARKER})
 
 
@@ -132,7 +132,9 @@ def _noted(url: StoreURL, folder: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno:  # errors of stores have no errno
-            error.add_note(f"while {url} was written, in {folder} first: free space there, or name another folder by TMPDIR")
+            error.add_note(
+                f"while writing {url}, which is first written in {folder}: free space there, or choose another folder with TMPDIR"
+            )
         raise
 
 

@@ -173,7 +173,7 @@ def test_a_file_that_shrinks_or_changes_is_named_with_its_sizes(tmp_path, kind):
             rows[number]
     save(np.arange(100, 200))
     os.utime(path, ns=(1, 1))  # which a quick machine may not have changed: the clock of files has steps
-    with pytest.raises(DatasetError, match=r"a: .* and now at \d+"):
+    with pytest.raises(DatasetError, match=r"a: .* and now it is \d+"):
         rows[0]
 
 

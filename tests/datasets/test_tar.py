@@ -196,7 +196,7 @@ def test_a_shard_that_changes_while_it_is_read_is_named(shards, tmp_path):
     assert dataset[12]["cls"] == 12
     path.write_bytes(bytes(before.st_size))
     os.utime(path, ns=(1, 1))  # which a quick machine may not have changed: the clock of files has steps
-    with pytest.raises(DatasetError, match=r"s-0\.tar: .* and now at \d+"):
+    with pytest.raises(DatasetError, match=r"s-0\.tar: .* and now it is \d+"):
         dataset[0]
 
 

@@ -200,7 +200,7 @@ def test_something_else_that_is_there_is_not_written_over(store, squares, capsys
     [
         (
             ("https://me:secret@host/s.tar?token=secret",),
-            "https:// can be read, but not written; name a bucket (s3://, gs://, az://)",
+            "https:// can be read, but not written; use a bucket (s3://, gs://, az://)",
         ),
         (("s3://bucket/out",), "s3://bucket/out: the name does not tell the format; add --to shards, "),
         (("s3://bucket/o-%d/s.tar",), "expected at most one number format, such as samples-%06d.tar"),
@@ -208,7 +208,7 @@ def test_something_else_that_is_there_is_not_written_over(store, squares, capsys
         (("s3://bucket/s.tar.gz?attempts=2",), "shards can be read compressed, but not written compressed; name it *.tar"),
         (("s3://bucket/s.tar?atempts=2",), "unknown option 'atempts'; did you mean attempts?"),
         (("s3://nowhere/s.tar",), "there is no bucket s3://nowhere; correct the URL"),
-        (("s3://bucket/no/s.tar",), "s3://bucket/no/.highway-convert-s.tar.json: the store refuses it"),
+        (("s3://bucket/no/s.tar",), "s3://bucket/no/.highway-convert-s.tar.json: the store refuses access"),
     ],
 )
 def test_what_cannot_be_written_is_one_sentence(store, squares, capsys, target, said):
@@ -236,8 +236,8 @@ def test_a_full_disk_ends_it_with_the_way_out(store, squares, tmp_path, monkeypa
     monkeypatch.setattr("highway.datasets.shards.ShardWriter.append", full)
     assert convert(squares, "s3://bucket/a.tar") == 1
     error = capsys.readouterr().err
-    assert "No space left on device" in error and "while s3://bucket/a.tar was written, in /" in error
-    assert "free space there, or name another folder by TMPDIR" in error and store.objects == {}
+    assert "No space left on device" in error and "while writing s3://bucket/a.tar, which is first written in /" in error
+    assert "free space there, or choose another folder with TMPDIR" in error and store.objects == {}
 
 
 def test_what_fsspec_knows_is_a_target_too(squares, monkeypatch, tmp_path, capsys):

@@ -111,7 +111,7 @@ def test_a_copy_that_is_used_is_not_evicted_and_others_are(store, options, tmp_p
 def test_a_copy_that_fails_leaves_nothing(store, options, tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "CHUNK", 500)
     store.faults.next = [None, None, None, "500", "500"]
-    with pytest.raises(OSError, match=r"s3://bucket/a\.bin: asked 2 times"):
+    with pytest.raises(OSError, match=r"s3://bucket/a\.bin: after 2 attempts"):
         local(f"s3://bucket/a.bin{options}&attempts=2")
     assert copied(tmp_path) == []
     assert Path(local(f"s3://bucket/a.bin{options}")).read_bytes() == b"a.bin" * 1000
@@ -121,7 +121,7 @@ def test_where_to_must_be_said_and_be_large_enough(store, options, monkeypatch):
     monkeypatch.delenv("HIGHWAY_CACHE_DIR", raising=False)
     with pytest.raises(
         ConfigError,
-        match=r"'s3://bucket/a\.bin': its format is read from a copy on this machine; .*\?cache_dir=FOLDER, or HIGHWAY_CACHE_DIR",
+        match=r"'s3://bucket/a\.bin': this format can only be read from a copy on this machine; .*\?cache_dir=FOLDER, or HIGHWAY_CACHE_DIR",
     ):
         local("s3://bucket/a.bin")
     store.put("bucket", "big.bin", bytes(1_100_000))

@@ -140,7 +140,7 @@ def test_what_must_be_a_file_here_says_where_to_put_it(store, tmp_path, dataset,
     files.mkdir()
     name = write(files, dataset)
     store.upload("bucket", files)
-    with pytest.raises(ConfigError, match=r"its format is read from a copy on this machine; .*HIGHWAY_CACHE_DIR"):
+    with pytest.raises(ConfigError, match=r"this format can only be read from a copy on this machine; .*HIGHWAY_CACHE_DIR"):
         len(dataset(f"s3://bucket/{name}", **options(dataset)))
 
 
@@ -317,7 +317,7 @@ def test_what_may_not_be_read_is_named_without_secrets(store, tmp_path, monkeypa
         dataset = name(f"s3://bucket/data/{write(tmp_path / 'files', name)}", **options(name))
     store.upload("bucket", tmp_path / "files", "data/")
     store.forbidden, store.lists = {key for _, key in store.objects}, False
-    with pytest.raises(PermissionError, match=r"s3://bucket/data.*: the store refuses it .*AWS_ACCESS_KEY_ID") as caught:
+    with pytest.raises(PermissionError, match=r"s3://bucket/data.*: the store refuses access .*AWS_ACCESS_KEY_ID") as caught:
         len(dataset)
     assert "the-secret-key" not in str(caught.value) and "the-key-id" not in str(caught.value)
 

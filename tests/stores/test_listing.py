@@ -60,9 +60,7 @@ def test_what_has_changed_or_gone_since_is_noticed_when_it_is_read(store, folder
         DatasetError, match=r"a/1\.png: it had 7 bytes when it was first listed or read, and now has 5 .* \(\?listing_hours=0\)"
     ):
         dataset[0]
-    with pytest.raises(
-        FileNotFoundError, match=r"a/2\.png: no such object .*; it was there when the folder was listed at .*listing_hours=0"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"a/2\.png: no such object .*; it existed when the folder was listed at .*listing_hours=0"):
         dataset[1]
 
 
@@ -79,20 +77,20 @@ def test_one_of_another_folder_or_kind_is_made_anew(store, folder, tmp_path):
 def test_what_is_no_listing_is_named(folder, tmp_path, content):
     (tmp_path / "l.gz").write_bytes(gzip.compress(content) if content[:1] in (b"{", b"[") else content)
     with pytest.raises(
-        DatasetError, match=r"l\.gz: the listing is damaged or cut short .*; remove it, or name another place by \?listing="
+        DatasetError, match=r"l\.gz: the listing is damaged or truncated .*; remove it, or choose another place with \?listing="
     ):
         len(ImageFolder(f"{folder}?listing={tmp_path}/l.gz"))
 
 
 def test_a_place_that_cannot_be_written_to_is_an_error(store, folder):
     store.forbidden.add("train/.listing.gz")
-    with pytest.raises(PermissionError, match=r"train/\.listing\.gz: the store refuses it"):
+    with pytest.raises(PermissionError, match=r"train/\.listing\.gz: the store refuses access"):
         len(ImageFolder(f"{folder}?listing=.listing.gz"))
 
 
 def test_who_may_not_list_is_told_so(store, folder):
     store.lists = False
-    with pytest.raises(PermissionError, match=r"s3://bucket/train: the store refuses it"):
+    with pytest.raises(PermissionError, match=r"s3://bucket/train: the store refuses access"):
         len(ImageFolder(folder))
 
 
@@ -130,7 +128,7 @@ def labelled(store):
 @pytest.mark.parametrize("answer", [PAGE, ERROR, ""], ids=["page", "error", "empty"])
 def test_a_folder_whose_listing_is_no_listing_is_an_error_and_does_not_shift_labels(store, labelled, answer):
     store.listed = lambda query, body: answer if query["prefix"] == "train/cat/" else body
-    with pytest.raises(StoreError, match=r"s3://bucket/train/cat: asked 2 times, the last answer: "):
+    with pytest.raises(StoreError, match=r"s3://bucket/train/cat: after 2 attempts, the last answer was: "):
         len(ImageFolder(labelled))
 
 
@@ -138,7 +136,11 @@ def test_a_folder_whose_listing_is_no_listing_is_an_error_and_does_not_shift_lab
 @pytest.mark.parametrize("place", ["dog/04.png", "dog/14.png"])
 def test_a_page_of_a_listing_that_is_no_listing_is_an_error(store, labelled, answer, place):
     store.listed = lambda query, body: answer if query.get("continuation-token") == f"train/{place}" else body
-    with pytest.raises(StoreError, match=r"s3://bucket/train/dog: asked 2 times, the last answer: the listing ends before 'train/dog/"):
+    with pytest.raises(
+        StoreError,
+        match=r"s3://bucket/train/dog: after 2 attempts, the last answer was: the listing ends before "
+        r"'train/dog/",
+    ):
         len(ImageFolder(labelled))
 
 
@@ -171,7 +173,7 @@ def test_a_listing_of_azure_that_ends_early_is_an_error(store, azure):
 @pytest.mark.parametrize("marker", [None, "train/dog/04.png"])
 def test_a_listing_of_azure_that_is_no_listing_is_an_error(store, azure, answer, marker):
     store.listed = lambda query, body: answer if (query["prefix"], query.get("marker")) == ("train/dog/", marker) else body
-    with pytest.raises(StoreError, match=r"train/dog: asked 2 times, the last answer: "):
+    with pytest.raises(StoreError, match=r"train/dog: after 2 attempts, the last answer was: "):
         len(ImageFolder(azure))
 
 
@@ -195,7 +197,7 @@ def test_keys_that_come_twice_are_an_error(store, labelled):
     store.listed = lambda query, body: (
         body.replace("<Contents>", f"{overlap}<Contents>", 1) if "cat/04" in query.get("continuation-token", "") else body
     )
-    with pytest.raises(StoreError, match=r"train/cat: asked 2 times, the last answer: the listing has 'train/cat/04\.png' twice"):
+    with pytest.raises(StoreError, match=r"train/cat: after 2 attempts, the last answer was: the listing has 'train/cat/04\.png' twice"):
         len(ImageFolder(labelled))
 
 
@@ -224,11 +226,15 @@ def test_a_kept_listing_with_a_key_twice_is_an_error(folder, tmp_path):
     found = json.loads(gzip.decompress(place.read_bytes()))
     found["keys"][1] = found["keys"][0]
     place.write_bytes(gzip.compress(json.dumps(found).encode()))
-    with pytest.raises(DatasetError, match=r"l\.gz: the listing is damaged or cut short \(version 1, 2 different keys of 3, 3 states\)"):
+    with pytest.raises(DatasetError, match=r"l\.gz: the listing is damaged or truncated \(version 1, 2 different keys of 3, 3 states\)"):
         len(ImageFolder(f"{folder}?listing={place}"))
 
 
 def test_a_label_without_images_is_an_error_in_a_store_as_on_a_disk(store, labelled):
     store.put("bucket", "train/cow/", b"")  # as the console of S3 makes an empty folder
-    with pytest.raises(StoreError, match=r"s3://bucket/train/cow: .* the listing of this folder is empty: remove the folder if nothing"):
+    with pytest.raises(
+        StoreError,
+        match=r"s3://bucket/train/cow: .* the listing of this folder is empty: remove the folder if it is "
+        r"empty",
+    ):
         len(ImageFolder(labelled))

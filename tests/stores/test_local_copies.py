@@ -184,7 +184,7 @@ def test_the_time_of_last_use_is_written_down_now_and_then(tmp_path, monkeypatch
 def test_a_folder_that_cannot_be_one_is_named(store, tmp_path):
     store.put("bucket", "a.bin", DATA)
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"cache_dir='.*/file': .*; name a folder that can be written to"):
+    with pytest.raises(ConfigError, match=r"cache_dir='.*/file': .*; choose a folder that is writable"):
         open_file(f"s3://bucket/a.bin?cache_dir={tmp_path}/file").read(0, 10)
 
 

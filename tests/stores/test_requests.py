@@ -65,7 +65,7 @@ def test_what_fails_too_often_is_an_error_that_names_it(store, url):
     file = open_file(f"{url}?attempts=2")
     store.faults.next = ["503"] * 2
     with pytest.raises(
-        StoreError, match=r"s3://bucket/a\.bin: asked 2 times, the last answer: status 503 SlowDown; look at the network, and"
+        StoreError, match=r"s3://bucket/a\.bin: after 2 attempts, the last answer was: status 503 SlowDown; check the network, and"
     ):
         file.read(0, 10)
 
@@ -84,7 +84,7 @@ def test_a_slow_answer_is_asked_for_again_and_the_first_one_counts(store, url, m
 def test_no_answer_in_time_is_a_failure(store, url):
     file = open_file(f"{url}?timeout=0.2&attempts=1", FileState(len(DATA), 0))
     store.faults.next, store.faults.slow = ["slow"], 1000
-    with pytest.raises(StoreError, match=r"a\.bin: the answer: no answer within 0\.2 s; look at the network"):
+    with pytest.raises(StoreError, match=r"a\.bin: the answer: no answer within 0\.2 s; check the network"):
         file.read(0, 10)
 
 
@@ -104,7 +104,7 @@ def test_so_many_requests_are_in_flight_and_no_more(store):
 def test_a_change_is_noticed_by_the_next_answer(store, url):
     file = open_file(url)
     store.put("bucket", "a.bin", DATA[::-1])
-    with pytest.raises(DatasetError, match=r"s3://bucket/a\.bin: it had 10240 bytes .*, and now has another ETag or time; .* begin anew"):
+    with pytest.raises(DatasetError, match=r"s3://bucket/a\.bin: it had 10240 bytes .*, and now has another ETag or time; .* start again"):
         file.read(0, 10)
     with pytest.raises(DatasetError, match="another ETag"):
         file.check()
@@ -116,7 +116,7 @@ def test_a_change_is_noticed_by_the_next_answer(store, url):
 def test_what_lies_behind_the_end_is_not_asked_for(store, url):
     file = open_file(url)
     asked = len(store.asked)
-    with pytest.raises(DatasetError, match=r"a\.bin: expected at least 10250 bytes, found 10240: it was cut short"):
+    with pytest.raises(DatasetError, match=r"a\.bin: expected at least 10250 bytes, found 10240 bytes: it is truncated"):
         file.read(10200, 50)
     with pytest.raises(DatasetError, match="expected at least"):
         file.read(0, 1 << 60)
@@ -134,7 +134,7 @@ def test_an_object_or_bucket_that_is_not_there_is_named(url):
 def test_who_has_no_rights_is_told_how_to_say_who_they_are(store, url):
     store.forbidden.add("a.bin")
     with pytest.raises(
-        PermissionError, match=r"s3://bucket/a\.bin: the store refuses it .*AWS_ACCESS_KEY_ID .*AWS_SKIP_SIGNATURE=true"
+        PermissionError, match=r"s3://bucket/a\.bin: the store refuses access .*AWS_ACCESS_KEY_ID .*AWS_SKIP_SIGNATURE=true"
     ) as caught:
         open_file(url)
     assert "the-secret-key" not in str(caught.value) and "the-key-id" not in str(caught.value)
@@ -144,17 +144,18 @@ def test_a_store_that_is_not_there_is_an_error_after_few_attempts(monkeypatch, u
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(
         StoreError,
-        match=r"s3://other/a\.bin: asked 3 times, the last answer: the connection was refused; look at the .*, and at AWS_ENDPOINT_URL",
+        match=r"s3://other/a\.bin: after 3 attempts, the last answer was: the connection was refused; check the network, and "
+        r"AWS_ENDPOINT_URL",
     ):
         open_file("s3://other/a.bin")
 
 
 def test_a_host_that_is_not_there_and_an_endpoint_that_is_none_are_named(monkeypatch, store):
     with pytest.raises(
-        StoreError, match=r"https://nowhere\.invalid/a\.bin: asked 3 times, the last answer: the name of the host cannot be found"
+        StoreError, match=r"https://nowhere\.invalid/a\.bin: after 3 attempts, the last answer was: the name of the host cannot be found"
     ):
         open_file("https://nowhere.invalid/a.bin?token=secret")
-    with pytest.raises(StoreError, match=r"ftp://127\.0\.0\.1:9/a: asked 3 times, the last answer: ConnectionRefusedError"):
+    with pytest.raises(StoreError, match=r"ftp://127\.0\.0\.1:9/a: after 3 attempts, the last answer was: ConnectionRefusedError"):
         open_file("ftp://127.0.0.1:9/a")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nonsense")
     with pytest.raises(ConfigError, match=r"AWS_ENDPOINT_URL='nonsense' in the environment; expected http://HOST or https://HOST"):

@@ -64,7 +64,7 @@ def test_options_stand_in_the_query_and_the_environment_says_where_the_cache_is(
         ("s3://b/k?cache_dri=/x", r"'s3://b/k': unknown option 'cache_dri'; did you mean cache_dir\?"),
         ("s3://b/k?cache_gb=lots", r"'s3://b/k': cache_gb='lots'; expected a number of gigabytes, at least 0.001"),
         ("s3://b/k?requests=0", r"'s3://b/k': requests='0'; expected a whole number, at least 1"),
-        ("zip://a.jpg::s3://b/x.zip", r"chains of URLs, as fsspec has them with '::', are not read"),
+        ("zip://a.jpg::s3://b/x.zip", r"chains of URLs with '::', as in fsspec, are not supported"),
         ("s3:///k", r"'s3:///k': no bucket after '://'"),
         ("https://?token=secret", r"'https://': no host after '://'"),
     ],

@@ -85,11 +85,11 @@ def test_an_answer_that_is_lost_does_no_harm(store):
 
 def test_what_fails_too_often_is_an_error_and_the_parts_are_discarded(store, parts):
     store.faults = Faults(1, kinds=["503"])
-    with pytest.raises(StoreError, match=r"s3://bucket/a\.bin: asked 2 times, the last answer: status 503 .*look at the network"):
+    with pytest.raises(StoreError, match=r"s3://bucket/a\.bin: after 2 attempts, the last answer was: status 503 .*check the network"):
         fill("s3://bucket/a.bin?attempts=2")
     store.faults, store.forbidden = Faults(), {"b.bin"}
     for size in (5, 50_000):
-        with pytest.raises(PermissionError, match=r"s3://bucket/b\.bin: the store refuses it .*AWS_ACCESS_KEY_ID") as caught:
+        with pytest.raises(PermissionError, match=r"s3://bucket/b\.bin: the store refuses access .*AWS_ACCESS_KEY_ID") as caught:
             fill("s3://bucket/b.bin", DATA[:size])
         assert "the-secret-key" not in str(caught.value) and not getattr(caught.value, "__notes__", [])
     store.missing.add("nowhere"), store.forbidden.clear()
@@ -109,7 +109,7 @@ def test_a_part_that_is_refused_ends_the_upload_and_discards_the_others(store, p
     store.faults.next = [None]  # the upload begins
     thread = threading.Thread(target=forbid)
     thread.start()
-    with pytest.raises(PermissionError, match=r"s3://bucket/a\.bin: the store refuses it"):
+    with pytest.raises(PermissionError, match=r"s3://bucket/a\.bin: the store refuses access"):
         fill("s3://bucket/a.bin", DATA * 4)
     thread.join()
     assert store.objects == {} and ("DELETE" in {method for method, *_ in store.asked})
@@ -177,8 +177,8 @@ def test_a_killed_writer_leaves_nothing_that_looks_whole_and_the_next_one_frees_
 def test_a_full_disk_is_named_with_the_way_out(store):
     with pytest.raises(OSError, match="No space left") as caught, writing("s3://bucket/a.bin"):
         raise OSError(28, "No space left on device")
-    assert caught.value.__notes__[0].startswith("while s3://bucket/a.bin was written, in ")
-    assert caught.value.__notes__[0].endswith(": free space there, or name another folder by TMPDIR")
+    assert caught.value.__notes__[0].startswith("while writing s3://bucket/a.bin, which is first written in ")
+    assert caught.value.__notes__[0].endswith(": free space there, or choose another folder with TMPDIR")
 
 
 @pytest.mark.parametrize(
@@ -186,10 +186,10 @@ def test_a_full_disk_is_named_with_the_way_out(store):
     [
         (
             "https://me:secret@host/a.tar?token=secret",
-            r"'https://.*host/a\.tar': https:// can be read, but not written; name a bucket \(s3://",
+            r"'https://.*host/a\.tar': https:// can be read, but not written; use a bucket \(s3://",
         ),
         ("http://host/a.tar", r"'http://host/a\.tar': http:// can be read, but not written"),
-        ("s3://bucket", r"'s3://bucket/': no name after the bucket; name the object to write"),
+        ("s3://bucket", r"'s3://bucket/': the URL has no name after the bucket; add the name of the object"),
         ("s3://bucket/a.tar?listing=.l", r"'s3://bucket/a\.tar': listing= is only for reading; remove it"),
         ("s4://bucket/a.tar", r"'s4://bucket/a\.tar': unknown scheme 's4'"),
     ],
@@ -215,7 +215,7 @@ def test_the_file_that_makes_a_folder_look_whole_is_sent_last(store, parts):
     keys = [path.removeprefix("/bucket/f/").partition("?")[0] for method, path, *_ in store.asked if method in ("PUT", "POST")]
     assert keys[0] == ".highway-upload.json" and keys[-1] == "/bucket" and keys[-2] == "index.json" and keys.count("index.json") == 1
     assert {key for _, key in store.objects} == {f"f/{name}" for name in [*NAMES, "large-file.bin"]}
-    with pytest.raises(FileExistsError, match=r"'s3://bucket/f': it exists already; remove it, or choose another URL"):
+    with pytest.raises(FileExistsError, match=r"'s3://bucket/f': this folder already exists; remove it, or choose another URL"):
         folder_of("s3://bucket/f", NAMES)
 
 
