@@ -248,8 +248,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
     binders, others = ([plan.roles[name] for name in names(spec, side)] for side in (spec.bind, "to" if spec.bind == "from" else "from"))
     hosts = {host for role in (*binders, *others) for host in role.used_hosts}
     if not spec.over.has_port and len(hosts) > 1:
-        message = f"a link over {spec.transport} works only within one host, but its roles are on {_and(sorted(hosts))}"
-        yield (location / "transport").error(message)
+        yield (location / "transport").error(f"a link over {spec.transport} needs one host, but its roles are on {_and(sorted(hosts))}")
     if not spec.over.has_port or not plan.hosts:
         return
     for role in binders:
@@ -261,8 +260,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
             away = _and(sorted(hosts - {host}))
             message = (
                 f"each machine reaches only itself at {plan.hosts[host].address}, but {away} must reach {host} over the link {link}; "
-                f"set the address of {host} in their network. To try the file on one machine, keep this address and add --local to "
-                f"`highway run`"
+                f"set an address of {host} that they can reach. To test on one machine, keep this address and pass --local to `highway run`"
             )
             yield (plan.location / "hosts" / host).error(message)
 
@@ -281,8 +279,7 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
         for name, spec in links.items():
             if spec.bind == side:
                 yield location.error(
-                    f"{role.name} binds the link {name}, so the other roles would have to know the address of each replica; bind the "
-                    f"link on the other side"
+                    f"{role.name} binds the link {name}, so others would need the address of each replica; bind the link on the other side"
                 )
             elif not named(spec.codec).has_envelopes:
                 yield location.error(
@@ -339,10 +336,9 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
         return
     key, where = (f"{host}:{port}", f" on {host}") if host else (address, "")
     if key in opened:
-        if opened[key] == who:
-            others = "in several replicas; use a link with a range of ports"
-        else:
-            others = f"but {opened[key]} uses it too; change one of the two"
+        others = (
+            "in several replicas; use a link with a range of ports" if opened[key] == who else f"but {opened[key]} uses it too; change one"
+        )
         yield location.error(f"{who} opens port {port}{where}, {others}")
     opened[key] = who
 

@@ -86,11 +86,7 @@ class LinkSender:
                 if link.bind and has_marks:
                     self._caretaker = Caretaker(pausable)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, threads cannot start after the script has ended
-                log.info(
-                    "%s: receivers cannot announce that they leave, so the messages on their way to a leaving receiver are lost: %s",
-                    link,
-                    error,
-                )
+                log.info("%s: receivers cannot announce that they leave, so they lose the messages on their way: %s", link, error)
         self.tap = open_tap(link)
 
     def attach(self, link: Link) -> None:

@@ -186,5 +186,5 @@ def test_names_of_fields_are_texts_in_what_highway_2017_wrote():
 def test_text_that_is_not_utf8_is_still_no_message_without_an_array_of_highway_2017():
     for item in ([b"\xff"], {"image": np.zeros(2, np.uint8)}):
         packed = msgpack.packb([item, b"\xff\xfe"], use_bin_type=False, default=lambda array: array.tolist())
-        with pytest.raises(FrameError, match=re.escape("no msgpack: 'utf-8' codec can't decode")):
+        with pytest.raises(FrameError, match=re.escape("not valid msgpack: 'utf-8' codec can't decode")):
             decode(packed)

@@ -421,7 +421,9 @@ def test_a_malformed_message_ends_the_run_otherwise(ipc):
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=0.01)
         peer.transport_end.send([b"garbage"], PATIENCE)
-        with pytest.raises(FrameError, match=f"ipc://{place}: message 1: 1 frames; expected a header and data for each array"):
+        with pytest.raises(
+            FrameError, match=f"ipc://{place}: message 1: the message has 1 frames; expected a header and data for each array"
+        ):
             pipeline.dequeue(timeout=PATIENCE)
     assert tally.counts().received == before.received + 1
 

@@ -87,7 +87,7 @@ def test_bytes_are_summed_up_as_uint8():
 
 
 def test_text_is_an_error_that_names_the_field():
-    with pytest.raises(ValueError, match="field 'name' holds <U3; expected numbers"):
+    with pytest.raises(ValueError, match="field 'name' contains <U3; expected numbers"):
         Summary().add({"name": "cat"})
 
 

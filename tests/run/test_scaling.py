@@ -330,7 +330,7 @@ def test_one_that_is_lost_while_it_is_drained_is_as_bad_as_its_role_says(play, w
 
     result, _, lines = play(script, ("on-failure", when))
     assert result.code == code
-    assert ("worker[2] failed (killed by SIGKILL): gone, while it was drained" in lines.said) == (code == 0)
+    assert ("worker[2] failed while it was drained (killed by SIGKILL): gone" in lines.said) == (code == 0)
     assert ("worker[2] failed (killed by SIGKILL): gone" in result.message) == (code == 1)
 
 

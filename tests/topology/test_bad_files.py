@@ -87,12 +87,12 @@ CASES = {
         f"roles: {{a: {SEND}, b: [{{Mix: {{sources: [{{ZMQSource: {{link: l}}}}, {{ZMQSource: {{link: m}}}}]}}}}], "
         f"c: [{NOISE}, {{ZMQSink: {{link: m}}}}]}}",
         "",
-        ["t.yaml:1: links.m.port: the link m opens port 5555, but the link l uses it too; change one of the two"],
+        ["t.yaml:1: links.m.port: the link m opens port 5555, but the link l uses it too; change one"],
     ),
     "two roles that bind one port": Case(
         f"roles: {{a: [{NOISE}, {{ZMQSink: 'tcp://127.0.0.1:5555'}}], b: [{NOISE}, {{ZMQSink: 'tcp://127.0.0.1:5555'}}]}}",
         "",
-        ["t.yaml:1: roles.b[1]: b's tcp://127.0.0.1:5555 opens port 5555, but a's tcp://127.0.0.1:5555 uses it too; change one of the two"],
+        ["t.yaml:1: roles.b[1]: b's tcp://127.0.0.1:5555 opens port 5555, but a's tcp://127.0.0.1:5555 uses it too; change one"],
     ),
     "replicas that bind one port": Case(
         f"{LINK}\nroles: {{a: {{replicas: 2, stages: {SEND}}}, b: {TAKE}}}",

@@ -129,7 +129,7 @@ def test_an_extension_that_does_not_fit_its_arrays_is_refused(frames, says):
 
 @pytest.mark.parametrize("codec", ["tenbin", "msgpack"])
 def test_a_message_of_many_frames_is_not_one_of_a_codec_with_one(codec):
-    with pytest.raises(FrameError, match=r"4 frames; expected one: the sender uses another codec .say codec=tensorcom"):
+    with pytest.raises(FrameError, match=r"4 frames; expected one: the sender uses another codec .set codec=tensorcom"):
         named(codec).decode(tenbin.encode_list([IMAGES, LABELS]))
 
 

@@ -126,7 +126,7 @@ def test_a_sender_does_not_end_as_if_all_had_arrived_if_its_receiver_is_killed_a
             finished.result(60)
     # It has reported 4 or 5 messages.
     assert f"of 20 messages arrived: the receiver process {process.pid} ended or disconnected" in str(raised.value)
-    assert int(str(raised.value).split(": ")[1].split()[0]) in (15, 16)
+    assert re.search(r"whether (15|16) of 20", str(raised.value))
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receivers bind"])
@@ -146,7 +146,7 @@ def test_a_sender_names_one_of_two_receivers_that_is_killed_after_the_end_was_wr
         finished = finish(pool, sender, monkeypatch)
         taken = reads.result(60)
         kill(process)
-        with pytest.raises(LinkError, match=f": {19 - taken} of 20 messages .* the receiver process {process.pid} was killed"):
+        with pytest.raises(LinkError, match=f"whether {19 - taken} of 20 messages .* the receiver process {process.pid} ended or"):
             finished.result(60)
 
 
@@ -246,7 +246,7 @@ def test_a_receiver_whose_link_is_closed_is_not_waited_for(place, monkeypatch):
         receiver.recv(60)
         finished = finish(pool, sender, monkeypatch)
         receiver.transport_end.close(0)
-        with pytest.raises(LinkError, match=f"19 of 20 messages .* the receiver process {os.getpid()} was killed or cut off"):
+        with pytest.raises(LinkError, match=f"19 of 20 messages .* the receiver process {os.getpid()} ended or disconnected"):
             finished.result(60)
 
 

@@ -172,7 +172,7 @@ def test_a_message_that_cannot_be_decoded_is_raised_or_left_out(on_error):
         if on_error == "skip":
             assert_batch(next(iter(incoming)))
         else:
-            with pytest.raises(FrameError, match="message 1: 1 frames; expected a header and data for each array"):
+            with pytest.raises(FrameError, match="message 1: the message has 1 frames; expected a header and data for each array"):
                 next(iter(incoming))
             assert_batch(incoming.recv(timeout=60))
         assert incoming.counters["malformed"] == 1

@@ -91,8 +91,8 @@ def test_int64s_of_somebody_else_are_none_of_ours():
         (wrapped(msgpack.packb([1])), "the payload is a tuple; expected a map"),
         (wrapped(msgpack.packb({"kind": "set"})), "kind is 'set'; expected one of tuple, list, dict, value"),
         (wrapped(msgpack.packb({"names": "ab"})), "names is 'ab'; expected tuple"),
-        (wrapped(msgpack.packb({"names": ["a", 1]})), "names holds 1; expected str"),
-        (wrapped(msgpack.packb({"names": ["a", "a"]})), "names repeat"),
+        (wrapped(msgpack.packb({"names": ["a", 1]})), "names contains 1; expected str"),
+        (wrapped(msgpack.packb({"names": ["a", "a"]})), "some names occur twice"),
         (wrapped(msgpack.packb({"number": True})), "number is True; expected int"),
         (wrapped(msgpack.packb({"number": "1"})), "number is '1'; expected int"),
         (wrapped(msgpack.packb({"sender": "text"})), "sender is 'text'; expected bytes"),
@@ -107,7 +107,7 @@ def test_int64s_of_somebody_else_are_none_of_ours():
         (wrapped(msgpack.packb({"passport": [0, 0, ["h"], None, []]})), "passport.origin is ('h',)"),
         (wrapped(msgpack.packb({"passport": [0, 0.5, ["", "", 0], None, []]})), "passport.index is 0.5; expected int"),
         (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], ["k"], []]})), "passport.keys is ('k',); expected str"),
-        (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], None, ["now"]]})), "passport.times holds 'now'; expected float"),
+        (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], None, ["now"]]})), "passport.times contains 'now'; expected float"),
     ],
 )
 def test_a_damaged_extension_says_what_is_wrong(extension, says):

@@ -232,5 +232,5 @@ def test_an_item_whose_keys_are_too_long_is_left_out_when_told_to(ipc):
         assert [int(values[0, 0]) for (values,) in receiver] == [1]
         runs.join(60)
         assert sender.stats().stages[-1].errors == 2
-    with Pipeline([items, ZMQSink(place)]) as sender, pytest.raises(ValueError, match="1 sample keys of 2,097,152 characters"):
+    with Pipeline([items, ZMQSink(place)]) as sender, pytest.raises(ValueError, match="the 1 sample keys have 2,097,152 characters"):
         sender.run()

@@ -199,7 +199,7 @@ def test_a_wait_for_senders_ends_the_stream_with_a_word(monkeypatch, transport, 
     location = {"ipc": ipc(), "tcp": "127.0.0.1:9", "shm": f"wait-{id(caplog)}"}[transport]
     with LinkReceiver(parse(f"zrpull+{transport}://{location}", "receive"), {}) as end, pytest.raises(EndOfStream):
         end.recv()
-    assert "so the stream ends here; 0 were heard, 0 have ended" in caplog.text
+    assert "so the stream ends here; 0 senders sent messages before, and 0 of them ended" in caplog.text
 
 
 def test_who_went_without_an_end_is_said(monkeypatch, caplog):

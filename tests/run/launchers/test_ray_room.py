@@ -23,7 +23,7 @@ def test_a_process_for_which_the_run_itself_leaves_no_core_can_have_no_node():
     waiting = {"worker[1]": Needs(1.0, 0), "trainer": Needs(None, 0, 3e9)}
     assert no_room(ONE, {"CPU": 0.5, "memory": 2e9}, running, waiting) == (
         "no node has enough resources for worker[1] (1 cores, 0 MB of memory) and trainer (1 cores, 3000 MB of memory): "
-        "10.0.0.1 has 0.5 of 2 cores, 2000 of 2000 MB of memory free; nothing else runs there; "
+        "10.0.0.1 has 0.5 of 2 cores, 2000 of 2000 MB of memory free; no other program uses the cluster; "
         "reduce `resources` of the roles, or start more or larger nodes"
     )
 

@@ -98,7 +98,7 @@ def test_what_would_be_launched_on_ray_cannot_be_shown(write, ask):
         (
             "slurm/time",
             "slurm/tiem",
-            r"labels\.slurm/tiem: expected one of account, .*, time behind slurm/; did you mean time\?",
+            r"labels\.slurm/tiem: expected one of account, .*, time after slurm/; did you mean time\?",
         ),
         ("disk: nvme", "disk: '!nvme'", r"resources\.labels\.disk: '!nvme' is not a feature of a node; expected a word, such as a100"),
     ],

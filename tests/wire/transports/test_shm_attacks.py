@@ -135,7 +135,7 @@ def test_a_slot_that_is_announced_again_while_it_is_held(name, caplog):
 def test_more_frames_than_a_message_may_have(name, caplog):
     with besides(name) as receiver:
         packets = [(struct.pack("<IHH5000Q", 0, 1, 5000, *[0] * 5000), [])]
-        attack(receiver, name, caplog, packets, "a message of 5000 frames; expected at most 4096")
+        attack(receiver, name, caplog, packets, "the message has 5000 frames; expected at most 4096")
 
 
 @pytest.mark.parametrize("given_back", [[0, 0], [0, 1, 0], [0, 7]])

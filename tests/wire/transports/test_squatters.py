@@ -56,7 +56,7 @@ def location(request):
         os.unlink(place)
 
 
-EXPECTED = r"user 65534 listens at ipc://.*highway-squatted-.* and this process belongs to user 0.*mode 0700"
+EXPECTED = r"user 65534 listens at ipc://.*highway-squatted-.* but this process belongs to user 0.*mode 0700"
 
 
 def test_nothing_is_sent_to_another_user(squatter, location):

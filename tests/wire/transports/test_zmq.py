@@ -402,7 +402,7 @@ def test_what_has_left_is_known(opened, ipc):
     ("location", "says"),
     [
         ("no-such-host.invalid:0", "cannot bind to 'no-such-host.invalid': this machine finds no address for the name"),
-        ("192.0.2.1:0", "it is not an address of this machine: use * for all interfaces, or connect"),
+        ("192.0.2.1:0", "this is not an address of this machine: use * for all interfaces, or connect"),
     ],
 )
 def test_an_address_that_cannot_be_bound_says_the_way_out(opened, location, says):
