@@ -308,8 +308,7 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
         ),
         (
             changed("[ZMQSource: {link: done}]", "[ZMQSource: {link: done}, ZMQSink: 'tcp://*:5556']"),
-            "t.yaml:12: roles.trainer.stages[1]: trainer's tcp://*:5556 opens port 5556 on c, but the link done uses it too; change one "
-            "of the two",
+            "t.yaml:12: roles.trainer.stages[1]: trainer's tcp://*:5556 opens port 5556 on c, but the link done uses it too; change one",
         ),
         (
             f"roles: {{a: {{replicas: 2, stages: [{SOURCE}, ZMQSink: 'tcp://*:1']}}}}",
