@@ -165,9 +165,12 @@ def test_stages_that_were_not_measured_are_not_planned_with_the_figures_of_other
         ),
         (
             ["--images-per-second", "1", "--from", "asleep.py"],
-            "--from asleep.py: not the output of highway bench --json (JSON is malformed",
+            "--from asleep.py: the file is not the output of highway bench --json (JSON is malformed",
         ),
-        (["--images-per-second", "1", "--from", "old.json"], "--from old.json: format 0, but this highway reads 1; make it with"),
+        (
+            ["--images-per-second", "1", "--from", "old.json"],
+            "--from old.json: the file has format 0, but this highway reads format 1; create the file with",
+        ),
     ],
 )
 def test_wrong_usage_of_a_plan_is_one_message(arguments, message, sleepy, ask, folder):

@@ -140,5 +140,5 @@ def test_a_publisher_without_a_tap_in_reach_is_subscribed_to_itself(folder):
     assert others != text
     assert urls(folder, others, "raw", local=True) == ["zsub://127.0.0.1:7880?codec=tensorcom"]
     connecting = text.replace("port: 7880", "port: 7880, bind: to")
-    with pytest.raises(ConfigError, match="such as tap: 7881, and start"):
+    with pytest.raises(ConfigError, match="such as tap: 7881, and restart"):
         urls(folder, connecting, "raw")
