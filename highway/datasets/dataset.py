@@ -1,4 +1,4 @@
-"""The interface of datasets: any object with random access, such as a list, an array, or a dataset of torch, Hugging Face or Grain."""
+"""The interface of datasets: any object with random access, such as a list, an array, or a dataset of PyTorch, Hugging Face or Grain."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ class Dataset(Protocol):
 
     - ``keys``: a sequence of ``str`` with a name for each index. The passport of a batch (its metadata: epoch, index, keys) contains the
       keys of its samples.
-    - ``__getitems__(numbers)``: returns a list of several samples, for datasets that read several samples faster than one by one.
-    - ``__getfiles__(numbers)``: for samples ``(bytes of a file, label)`` or ``(bytes of a file,)``, returns the files of several samples as
-      :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a range of files with one call.
-    - ``__getviews__(numbers)``: the same as ``__getitems__``, except that the samples can contain a ``memoryview`` in place of ``bytes``,
-      which saves a copy. Readers of images call this method.
+    - ``__getitems__(numbers)``: returns a list of several samples. Define it if reading several samples at once is faster than reading them
+      one by one.
+    - ``__getfiles__(numbers)``: returns the files of several samples as :class:`~highway.datasets.dataset.StoredFiles`. Define it if
+      samples are ``(bytes of a file, label)`` or ``(bytes of a file,)``. Readers of images then read many files with one call.
+    - ``__getviews__(numbers)``: like ``__getitems__``, but the samples can contain a ``memoryview`` in place of ``bytes``. This saves a
+      copy. Readers of images call this method.
     - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
-    - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
+    - ``fingerprint()``: returns a string that changes when the samples change. Caches and checkpoints compare this string to detect changed
+      data.
     - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
     - ``classes``: the names of the labels, indexed by label.
-    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if the numbers are unknown. After
-      ``None``, :class:`~highway.reading.deal.Deal` reads all samples to count their pixels or tokens.
-    - ``kept_at(facts)``: returns the path of a file in which highway stores facts about the samples, such as their costs; or ``None``.
+    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if the numbers are unknown. If they
+      are unknown, :class:`~highway.reading.deal.Deal`, which balances batches by cost, reads all samples to count their pixels or tokens.
+    - ``kept_at(facts)``: returns the path of a file in which highway stores facts about the samples, such as their costs. ``facts`` is the
+      name of the facts. ``None``: highway stores no such file.
     """
 
     def __len__(self) -> int: ...
@@ -43,7 +46,7 @@ class Dataset(Protocol):
 
 
 class StoredFiles(list[str | bytes]):
-    """Samples that are files: the paths of files on this machine, or the contents of files in a store.
+    """Samples that are files: the paths of files on this machine, or the contents of files in an object store.
 
     Args:
         files: The path or content of each file.
@@ -127,7 +130,7 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
 def several_of(dataset: Dataset, best: Several) -> Several | None:
     """Return the name of a method that reads several samples at once.
 
-    This is ``best`` if the dataset has this method, otherwise a more general method, otherwise ``None``.
+    Return ``best`` if the dataset has this method, otherwise the name of a more general method that the dataset has, otherwise ``None``.
     """
     for method in _SEVERAL[_SEVERAL.index(best) :]:
         if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
@@ -150,7 +153,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
 
     Raises:
         DatasetError: the number of samples or of labels differs from the number of indexes.
-        TypeError: the method must return :class:`StoredFiles`, but did not.
+        TypeError: the method is ``__getfiles__``, but did not return :class:`StoredFiles`.
     """
     found = getattr(dataset, method)(numbers)
     if method == "__getfiles__" and not isinstance(found, StoredFiles):
@@ -178,7 +181,7 @@ def locate(dataset: Dataset, number: int) -> str:
 
 
 def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[str, T]:
-    """Select and rename fields of a sample.
+    """Select and rename fields of a sample, or columns of a table.
 
     Args:
         found: A dict from field names to values.

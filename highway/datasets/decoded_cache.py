@@ -32,15 +32,15 @@ class DecodedCache:
     """The samples of a complete cache, in the order in which :class:`~highway.modules.Cache` or ``highway convert`` wrote them.
 
     Args:
-        path: The folder of the cache. If the folder is in a store, it is copied to this machine.
+        path: The folder of the cache. If the folder is in an object store, such as S3, it is copied to this machine.
 
-    A sample is the value that was stored, with read-only arrays. Samples keep their keys if each sample had a key.
+    A sample is the value that was stored, with read-only arrays. The samples have keys if each cached sample had exactly one key.
 
     Raises:
-        FileNotFoundError: there is no finished cache (when it is first read).
-        DatasetError: the cache is truncated or damaged, or its format is of another version of highway (when it is first read). Create the
-            cache again.
-        DamagedError: a sample does not match its checksum (when it is read).
+        FileNotFoundError: the folder has no complete cache (when the dataset is first read).
+        DatasetError: the cache is truncated or damaged (when the dataset is first read). Create the cache again.
+        DatasetError: another version of highway, whose format differs, has written the cache. Create the cache again.
+        DamagedError: a sample does not match its checksum (when the sample is read).
 
     >>> samples = [{"x": n, "square": n * n} for n in range(3)]
     >>> same = list(Pipeline([samples, Cache("cache", shuffle=False, epochs=1, key="squares")]))
@@ -86,7 +86,7 @@ class DecodedCache:
         return f"sample {number}{f' ({keys[number]})' if keys else ''} of the cache {shown(self.path)}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the samples or their order change."""
+        """Return a string that changes when the samples or their order change."""
         index = self.file.index
         digest = hashlib.blake2b(repr(self.file.layout).encode(), digest_size=16)
         for name in ("sums", "keys", "ends"):
@@ -116,7 +116,7 @@ def cache_writer(path: str) -> Iterator[SamplesWriter]:
     """Write a cache of samples. Readers see the cache only when it is complete.
 
     Raises:
-        FileExistsError: another process is writing this cache, or has finished it.
+        FileExistsError: another process is writing this cache, or the cache already exists.
         ConfigError: the folder has files that do not belong to a cache.
     """
     if is_url(path):

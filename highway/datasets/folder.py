@@ -43,7 +43,7 @@ class _Folder(ABC):
         return (data, np.int32(files.labels[number])) if files.labels else (data,)
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Files in a store are requested concurrently."""
+        """Return several samples. Files in an object store are requested concurrently."""
         files = self._files
         contents = files.contents(numbers)
         if not files.labels:
@@ -64,7 +64,7 @@ class _Folder(ABC):
         return self._files.path(number)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to."""
+        """Return a string that changes when files are added, removed, renamed or written to."""
         return self._found().fingerprint()
 
 
@@ -80,23 +80,25 @@ class ImageFolder(_Folder):
     """The images in one folder per label, in the order of their paths.
 
     Labels are numbered in the sorted order of the folders' names (:attr:`classes`), or in the order of ``class_names``. Images in
-    subfolders of a label folder have the label of this label folder. Links are followed. Hidden files, and files that are not images, are
-    skipped.
+    subfolders of a label folder have the label of this label folder. Symbolic links are followed. Hidden files are skipped, and files
+    without the extension of an image format are skipped.
 
     Args:
         data_dir: Folder that holds one folder per label, or the URL of this folder. ``highway:photos/train`` and ``highway:photos/val`` are
             folders of the highway package with a few photographs.
         class_names: The names of the label folders in the order of their labels: a list, or a file as for ``class_names`` of
             :class:`Files`, such as ``wnids.txt`` of Tiny ImageNet. Folders that are not in the list are skipped. ``None`` selects all
-            folders, in sorted order. Folders with the names of splits, such as ``train`` and ``val``, then raise an error.
+            folders, in sorted order. In this case, folders with the names of splits, such as ``train`` and ``val``, raise an error.
 
     A sample is ``(data, label)``: the content of the file as ``bytes``, and an int32.
 
     Raises:
-        FileNotFoundError: the folder does not exist or has no label folders, a label folder has no images, or the target of a link does not
-            exist (when the dataset is first read).
-        DatasetError: a link leads to a folder that contains the link, or ``class_names`` is ``None`` and the folders have the names of
-            splits (when the dataset is first read).
+        FileNotFoundError: ``data_dir`` does not exist, or has no label folders (when the dataset is first read).
+        FileNotFoundError: a label folder has no images, or a name in ``class_names`` has no folder.
+        FileNotFoundError: the target of a symbolic link does not exist.
+        DatasetError: a symbolic link leads to a folder that contains the link.
+        DatasetError: ``class_names`` is ``None``, and the folders have the names of splits.
+        DatasetError: a line in the file ``class_names`` is not valid.
 
     >>> dataset = ImageFolder("highway:photos/val")
     >>> data, label = dataset[0]
@@ -122,21 +124,22 @@ class ImageFolder(_Folder):
         return label_names(resolve_data_dir(self.data_dir), self._names)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or when the label of a class changes."""
+        """Return a string that changes when files are added, removed, renamed or written to. It also depends on ``class_names``."""
         return super().fingerprint() + ("" if self.class_names is None else f" {self._names}")
 
 
 @checked
 @dataclass
 class Files(_Folder):
-    """The images of one folder, in the order of their paths; or the images in a list of labels, in the order of the list.
+    """The images directly in one folder, sorted by name; or the images in a list of labels, in the order of the list.
 
     Args:
         data_dir: The folder, or the URL of the folder. ``highway:photos/...`` are folders of the highway package with a few photographs.
         labels: A file with one line per image: the path of the image in ``data_dir``, a space or tab, and the label. The label is a number
             or the name of a class. Leading slashes of the path, and text after a second tab, are ignored. Examples are ``val.txt`` of
-            ILSVRC, ``places365_val.txt``, and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the label of an image is
-            the name of its folder. The path of the list can be relative to ``data_dir``. Images that are not in the list are skipped.
+            ILSVRC, ``places365_val.txt``, and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the name of the folder that
+            contains an image is its label. The path of the list can be relative to ``data_dir``. Images that are not in the list are
+            skipped.
         class_names: A file with one line per label, such as ``synsets.txt`` or ``synset_words.txt`` of ILSVRC: the name of the class, and
             optionally a space or tab and a description. The order of the lines is the order of the labels. Without this file, the labels
             in the list must be numbers, or the names are numbered in sorted order.
@@ -146,8 +149,10 @@ class Files(_Folder):
 
     Raises:
         ConfigError: ``class_names`` is given without ``labels``.
-        FileNotFoundError: the folder does not exist, has no images, or lacks images of the list (when the dataset is first read).
-        DatasetError: a line of a list is not valid.
+        FileNotFoundError: ``data_dir`` does not exist or has no images (when the dataset is first read).
+        FileNotFoundError: an image in the file ``labels`` does not exist.
+        OSError: the file ``labels`` or ``class_names`` cannot be read.
+        DatasetError: a line in one of these two files is not valid.
 
     >>> with open("labels.txt", "w") as file:
     ...     print("cat/00.jpg cat", file=file)
@@ -197,7 +202,7 @@ class Files(_Folder):
         return (self._list.words if self.class_names else None) or None
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or when their labels change."""
+        """Return a string that changes when files are added, removed, renamed or written to, or when their labels change."""
         return super().fingerprint() + "".join(f" {fingerprint_of([(path, path)])}" for path in self._lists())
 
 

@@ -1,4 +1,4 @@
-"""List the image files in a folder or store. The order is the same on every machine."""
+"""List the image files in a folder, on this machine or in an object store. The order is the same on every machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ImageFiles(NamedTuple):
         root: The folder, or its URL.
         keys: The files' paths relative to the folder, with ``/``.
         labels: The label of each file as a number; empty if there are no labels.
-        listing: The listing of the store that contains the files; ``None`` if the files are on this machine.
+        listing: The listing of the object store that contains the files; ``None`` if the files are on this machine.
     """
 
     root: str
@@ -37,7 +37,7 @@ class ImageFiles(NamedTuple):
     listing: Listing | None = None
 
     def path(self, number: int) -> str:
-        """Return the path of a file. For a file in a store, return its URL, which is only for messages."""
+        """Return the path of a file. For a file in an object store, return its URL, which is only for messages."""
         if self.listing is not None:
             return str(self.listing.object(number))
         return os.path.join(self.root, self.keys[number])
@@ -55,7 +55,7 @@ class ImageFiles(NamedTuple):
         return [read_whole(self.path(number)) for number in numbers]
 
     def stored(self, numbers: Sequence[int]) -> StoredFiles:
-        """Return the paths of several files, or their contents if they are in a store, with their labels."""
+        """Return the paths of several files, or their contents if they are in an object store, with their labels."""
         folder, keys, labels = os.path.join(self.root, ""), self.keys, self.labels
         files = [folder + keys[number] for number in numbers] if self.listing is None else self.listing.read(numbers)
         return StoredFiles(files, [labels[number] for number in numbers] if labels else None)
@@ -67,7 +67,7 @@ class ImageFiles(NamedTuple):
         return ImageFiles(self.root, [self.keys[number] for number in numbers], labels, listing)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to."""
+        """Return a string that changes when files are added, removed, renamed or written to."""
         if self.listing is not None:
             return self.listing.fingerprint()
         return fingerprint_of((key, self.path(number)) for number, key in enumerate(self.keys))
@@ -187,7 +187,7 @@ def _folders(root: str) -> list[str]:
 def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
     """List the images in the label folders and their subfolders. Follow links. Skip hidden files, and files that are not images.
 
-    The function has the arguments and the errors of :func:`label_names`, and two more errors.
+    The arguments are the same as in :func:`label_names`. The function raises the errors of :func:`label_names` and these errors.
 
     Raises:
         FileNotFoundError: there are no images in a label folder, or the target of a link does not exist.
@@ -248,7 +248,7 @@ def _labelled_objects(root: str, classes: Sequence[str] | None) -> ImageFiles:
 
 
 def _by_label(root: str, listing: Listing) -> dict[str, list[int]]:
-    """Return a dict from the names of the folders in a store to the numbers of their objects, in ascending order."""
+    """Return a dict from the names of the folders in an object store to the numbers of their objects, in ascending order."""
     found: dict[str, list[int]] = {}
     for number, key in enumerate(listing.keys):
         name, slash, _ = key.partition("/")

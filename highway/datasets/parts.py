@@ -144,5 +144,5 @@ class JoinedPaths(Joined):
     datasets: Sequence[Any]  # datasets with fingerprints
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the datasets changes."""
+        """Return a string that changes when one of the datasets changes."""
         return " ".join(dataset.fingerprint() for dataset in self.datasets)

@@ -58,21 +58,24 @@ class SVMLight:
 
     Args:
         path: The uncompressed file, or its URL.
-        num_features: Number of features. Required with ``dense``. If given, a larger index raises an error.
+        num_features: Number of features. Required if ``dense`` is true. If a line has an index beyond this number, reading the line raises
+            an error.
         zero_based: Whether the index of the first feature is 0 in the file. By default, this index is 1.
         dense: Whether samples contain all features, including zeros.
         dtype: Dtype of labels and values, ``"float32"`` or ``"float64"``.
 
-    A sample is a dict with ``label``, a number; with ``qid``, an int64, if the line has a query; and with the features:
+    A sample is a dict. It contains ``label``, a number of type ``dtype``. If the line has a query, it contains ``qid``, an int64. The
+    features depend on ``dense``:
 
-    - Without ``dense``: ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``, a row of a sparse matrix. :meth:`csr` returns many
-      rows as one matrix. ``Batch(ragged="offsets")`` concatenates the rows of a batch.
-    - With ``dense``: ``x`` ``(num_features,)``.
+    - If ``dense`` is false: ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``. These two arrays are one row of a sparse matrix.
+      :meth:`csr` returns many rows as one matrix. ``Batch(ragged="offsets")`` concatenates the rows of a batch.
+    - If ``dense`` is true: ``x`` ``(num_features,)``.
 
     Raises:
         ConfigError: ``dense`` is set without ``num_features`` (on construction).
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: a line is not valid (the message gives its number), or the file has changed since the first read.
+        DatasetError: a line is not valid (when its sample is read). The message gives the number of the line.
+        DatasetError: the file is compressed, or has changed since the first read.
 
     >>> with open("train.svm", "w") as file:
     ...     print("1 1:0.5 3:2", file=file)
@@ -194,7 +197,7 @@ class SVMLight:
         return sample | {"x": x}
 
     def blocks(self) -> list[range]:
-        """Return the ranges of lines in each megabyte of the file."""
+        """Return ranges of indexes. Each range has about a megabyte of lines."""
         begins = self._lines.begins
         firsts = np.searchsorted(begins[:-1], np.arange(0, begins[-1], CHUNK))
         return [range(*block) for block in pairwise(np.unique([*firsts, len(self)]).tolist())]
@@ -205,5 +208,5 @@ class SVMLight:
         return f"{file.path}:{number + 1 if numbers is None else numbers[number]}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, and that differs for parameters that change the samples."""
+        """Return a string that changes when the file is written to. It also depends on all parameters that change the samples."""
         return f"{fingerprint_of([('', self.path)])} {self.num_features} {self.zero_based} {self.dense} {self.dtype}"

@@ -49,8 +49,9 @@ class _Shards:
 class Tar(PartedDataset):
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
-    If no index file lists the files of a shard, the first access scans the headers of this shard, at about 150,000 files per second. For
-    the scan, a shard in a store is fetched completely. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
+    An index file stores the positions of the files in the shards. The first access scans the headers of all shards that have no index, at
+    about 150,000 files per second. To scan a shard in an object store, such as S3, highway fetches the whole shard. To read compressed
+    shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
 
     A tar archive has no checksums of the contents of files, so damage in the content of a file is not detected.
 
@@ -58,18 +59,19 @@ class Tar(PartedDataset):
         paths: Uncompressed shards, or their URLs. Braces expand: ``photos-{000..015}.tar``.
         fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of the fields ``png``,
             ``jpg`` and ``jpeg`` that a sample has. ``None`` reads all fields under their own names.
-        index: ``True``: store the positions of the files in ``highway-tar.index`` in the folder of the shards, and map this file into
-            memory. A path: store the index file in this folder. If a scan takes more than a second, one process per core scans the shards.
-            Shards whose size or time has changed are scanned again. An existing index file in the folder of the shards is always used.
+        index: ``True``: write the index file ``highway-tar.index`` into the folder of the shards, and map it into memory. A path: write the
+            index file into this folder. If a scan takes more than a second, one process per core scans the shards. Shards whose size or
+            time has changed are scanned again. An existing index file in the folder of the shards is always used.
 
     A sample is a dict. The name of a field is the extension of a file in lower case. The extension determines the type of the value
     (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an int32, and ``.txt`` is a str. Images and all
     other files are ``bytes``.
 
     Raises:
-        ConfigError: there are no shards, or a shard is a pipe.
-        OSError: a shard cannot be opened, or an index cannot be written.
-        ShardError: a shard is compressed, damaged or truncated, or has no files (when it is first read); or a sample is invalid.
+        ConfigError: ``paths`` is empty, or a path is a pipe.
+        OSError: a shard cannot be opened, or the index file cannot be written (on the first access).
+        ShardError: a shard is compressed, damaged or truncated, or has no files (on the first access).
+        ShardError: a file in a sample does not match its extension, or a sample lacks a field in ``fields``.
         DatasetError: a shard has changed since it was first read.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
@@ -108,7 +110,7 @@ class Tar(PartedDataset):
             raise self._about(number, error) from error.__cause__
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Files in a store are requested concurrently."""
+        """Return several samples. Files in an object store are requested concurrently."""
         if not self._shards.are_stored:
             return list(map(self.__getitem__, numbers))
         ranges, wanted = list[FileRange](), list[tuple[list[str], dict[int, int]]]()
@@ -148,9 +150,9 @@ class Tar(PartedDataset):
         return LazyKeys(shards.key, len(shards.spans))
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of a file that stores facts about all samples, such as their costs. Return ``None`` if ``index`` is false.
+        """Return the path of a file that stores facts about all samples, such as their costs. Return ``None`` if ``index`` is ``False``.
 
-        With ``index=True``, the file is beside the first shard.
+        If ``index`` is ``True``, the file is in the folder of the first shard. If ``index`` is a path, the file is in this folder.
         """
         return index_path(f"{self.shards[0]}.{facts}", self.index) if self.index else None
 
@@ -159,5 +161,5 @@ class Tar(PartedDataset):
         return f"{shown(self._shards.paths[self.spans.place(number)[0]])}: sample {self.keys[number]!r}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when shards are added, removed, renamed or written to, and that differs for different fields."""
+        """Return a string that changes when shards are added, removed, renamed or written to. It also depends on ``fields``."""
         return f"{fingerprint_of((path, path) for path in self.shards)} {self.fields}"

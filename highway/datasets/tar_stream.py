@@ -52,7 +52,7 @@ def read_members(url: str) -> Generator[Member, None, None]:
     """Yield the files in a tar archive, in the order of the archive. The archive can be compressed.
 
     Args:
-        url: A path, ``file:PATH``, the URL of an object in a store (:mod:`highway.stores`), or a URL of the webdataset package:
+        url: A path, ``file:PATH``, the URL of an object in an object store (:mod:`highway.stores`), or a URL of the webdataset package:
             ``pipe:COMMAND``, ``scp:``, ``sftp:``, ``ftps:``, ``ais:``.
 
     Raises:
@@ -180,7 +180,7 @@ def is_path(url: str) -> bool:
 
 
 def has_ranges(url: str) -> bool:
-    """Return whether a shard can be read by position, because it is a file on this machine or an object in a store."""
+    """Return whether a shard can be read by position, because it is a file on this machine or an object in an object store."""
     scheme = _SCHEME.match(url)
     return scheme is None or scheme[1] not in _BY_COMMAND
 

@@ -1,4 +1,4 @@
-"""Random access to items in ``.ten`` files."""
+"""Random access to samples and batches in ``.ten`` files, highway's format for arrays."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from highway.wire.envelope import Envelope
 @checked
 @dataclass
 class TenFiles:
-    """The items in ``.ten`` files, one item per file, sorted by path.
+    """The samples or batches in ``.ten`` files, one per file. A folder or pattern stands for its files, sorted by path.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"data/*.ten"``, the URL of one of these, or a list of these.
-        mmap: Whether to map files on this machine into memory instead of reading them. If a file is truncated while its item is in use, the
-            process is killed.
+        paths: A folder, a file, a pattern such as ``"data/*.ten"``, the URL of one of these, or a list of these. A list keeps its order.
+        mmap: Whether to map files on this machine into memory instead of reading them. If another program truncates a mapped file while its
+            arrays are in use, the operating system kills this process.
 
     A sample is the saved dict or tuple of arrays. The arrays are read-only. The key of a sample is the path of its file.
 
     Raises:
-        FileNotFoundError: there are no such files (when it is first read).
-        FrameError: a file is incomplete, is not in tenbin format, or does not match its checksums (when it is read).
+        FileNotFoundError: there are no such files (when the dataset is first read).
+        FrameError: a file is incomplete or does not match its checksums (when the sample is read).
+        FrameError: a file is not in tenbin format, the format of ``.ten`` files (when the sample is read).
 
     >>> Pipeline([[{"x": np.uint8([1, 2])}, {"x": np.uint8([3])}], TenSink("data")]).run()
     >>> dataset = TenFiles("data/*.ten")
@@ -76,18 +77,18 @@ class TenFiles:
         return self.with_passport(number).item
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several items. Files in a store are requested concurrently."""
+        """Return several items. Files in an object store are requested concurrently."""
         return [stamped.item for stamped in self.with_passports(numbers)]
 
     def with_passport(self, number: int) -> Stamped:
-        """Return an item with its saved passport (its metadata: epoch, index, keys).
+        """Return an item (a sample or batch) with its saved passport (the metadata of the item: epoch, index, keys).
 
         If the passport has no keys, the key is the path of the file.
         """
         return self.with_passports([number])[0]
 
     def with_passports(self, numbers: Sequence[int]) -> list[Stamped]:
-        """Return several items with their passports. Files in a store are requested concurrently."""
+        """Return several items with their passports. Files in an object store are requested concurrently."""
         stored = {number: file for number in numbers if isinstance(file := self._files[number], UnchangingFile)}
         ranges = [FileRange(file, 0, file.state.size) for file in stored.values()]
         contents = dict(zip(stored, read_ranges(ranges), strict=True))
@@ -109,7 +110,7 @@ class TenFiles:
         return self.keys[number]
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to."""
+        """Return a string that changes when files are added, removed, renamed or written to."""
         files = [(_named(file), file) for file in self._found()]
         return fingerprint((name, state_of(file) if isinstance(file, str) else file.state) for name, file in files)
 

@@ -1,4 +1,4 @@
-"""Write files atomically, on this machine or in a store: a file is complete or does not exist."""
+"""Write files atomically, on this machine or in an object store: a file is complete or does not exist."""
 
 from __future__ import annotations
 

@@ -123,15 +123,16 @@ class CIFAR10(_OfCIFAR):
 
     Args:
         data_dir: Folder with the files of the binary version, such as ``data_batch_1.bin``, or with the pickles, such as ``data_batch_1``.
-            The files can also be in a subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. Nothing is downloaded.
+            The files can also be in a subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. highway downloads nothing.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. Pickles that contain anything except arrays,
-    lists, numbers and text are refused.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. From pickles, highway loads only arrays, lists,
+    numbers and strings. A pickle of anything else raises an error, because it could run any code.
 
     Raises:
-        FileNotFoundError: one of the files does not exist (when it is first read).
-        DatasetError: a file has another format, or is truncated.
+        FileNotFoundError: a file of the split does not exist (on the first access).
+        DatasetError: a file has another format, or is truncated (on the first access).
+        DatasetError: a pickle contains other objects than arrays, lists, numbers and strings.
 
     >>> with open("batches.meta.txt", "w") as file:
     ...     print("airplane automobile bird cat deer dog frog horse ship truck".replace(" ", chr(10)), file=file)
@@ -156,15 +157,17 @@ class CIFAR100(_OfCIFAR):
 
     Args:
         data_dir: Folder with the files of the binary version, such as ``train.bin``, or with the pickles, such as ``train``. The files can
-            also be in a subfolder ``cifar-100-binary`` or ``cifar-100-python``. Nothing is downloaded.
+            also be in a subfolder ``cifar-100-binary`` or ``cifar-100-python``. highway downloads nothing.
         split: ``"train"`` or ``"test"``.
 
     A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, the label of one of 20
-    groups of classes. Pickles that contain anything except arrays, lists, numbers and text are refused.
+    groups of classes. From pickles, highway loads only arrays, lists, numbers and strings. A pickle of anything else raises an error,
+    because it could run any code.
 
     Raises:
-        FileNotFoundError: one of the files does not exist (when it is first read).
-        DatasetError: a file has another format, or is truncated.
+        FileNotFoundError: a file of the split does not exist (on the first access).
+        DatasetError: a file has another format, or is truncated (on the first access).
+        DatasetError: a pickle contains other objects than arrays, lists, numbers and strings.
 
     >>> with open("test.bin", "wb") as file:
     ...     size = file.write(10_000 * (bytes([0, 3]) + bytes(3072)))

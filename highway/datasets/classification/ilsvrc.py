@@ -34,8 +34,9 @@ def read_mean_image(path: str) -> np.ndarray:
         change its size.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DatasetError: the file does not contain an image with three channels, or is damaged or truncated.
+        FileNotFoundError: the file does not exist.
+        DatasetError: the file is not a mean image of Caffe, or is damaged or truncated.
+        DatasetError: the image does not have three channels.
     """
     data = read_whole(path)
     try:

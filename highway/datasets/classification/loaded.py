@@ -53,15 +53,16 @@ class LoadedImages(ABC):
         """Return the mean of all images.
 
         Args:
-            splits: The splits to average over. By default, this is only the split of this dataset. tensorpack's ``get_per_pixel_mean()``
-                averages over ``["train", "test"]`` by default.
+            splits: The splits whose images are averaged. By default, only the images of this dataset's split are averaged. tensorpack's
+                ``get_per_pixel_mean()`` averages over ``["train", "test"]`` by default.
 
         Returns:
             float32 ``(H, W, C)``, from 0 to 255. ``mean_image().mean(axis=(0, 1))`` is the mean of each channel.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            DatasetError: a file is damaged or truncated, or there are no images.
+            DatasetError: a file is damaged or truncated.
+            DatasetError: there are no images.
         """
         images = [(self if split == self.split else replace(self, split=split))._arrays["image"] for split in splits or [self.split]]
         if not (count := sum(map(len, images))):
@@ -81,12 +82,12 @@ class LoadedImages(ABC):
         return f"{shown(self.data_dir)}: image {number} of {self.split}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to."""
+        """Return a string that changes when one of the files is written to."""
         return fingerprint_of((path, path) for path in self._files())
 
 
 def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the path of the first existing file. The folders are searched in order, and in each folder the names in order."""
+    """Return the path of the first existing file. The folders are searched in order. In each folder, the names are tried in order."""
     return next((path for folder in folders for name in names if exists(path := join(folder, name))), None)
 
 

@@ -61,15 +61,16 @@ class MNIST(_OfIdx):
     All images are loaded into memory on the first access: 47 MB for MNIST.
 
     Args:
-        data_dir: Folder with ``train-images-idx3-ubyte`` and the other files, gzipped or not. The files can also be in the subfolders that
-            torchvision creates. Nothing is downloaded.
+        data_dir: Folder with ``train-images-idx3-ubyte`` and the other files, gzipped or not. The files can also be in the subfolder
+            ``raw`` or ``MNIST/raw``, which torchvision creates. highway downloads nothing.
         split: ``"train"`` or ``"test"``.
 
     A sample is a dict: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 
     Raises:
-        FileNotFoundError: a file is missing (on the first access).
-        DatasetError: a file has another format, or is damaged or truncated.
+        FileNotFoundError: a file of the split does not exist (on the first access).
+        DatasetError: a file has another format, or is damaged or truncated (on the first access).
+        DatasetError: the numbers of images and labels differ, or a label is above 9.
 
     >>> import struct
     >>> with open("t10k-images-idx3-ubyte", "wb") as file:
@@ -88,7 +89,9 @@ class MNIST(_OfIdx):
 @checked
 @dataclass
 class FashionMNIST(MNIST):
-    """The images of clothes of Fashion-MNIST. File names, parameters and errors are the same as in :class:`MNIST`.
+    """The images of clothes of Fashion-MNIST.
+
+    File names, parameters and errors are the same as in :class:`MNIST`. The subfolder that torchvision creates is ``FashionMNIST/raw``.
 
     A sample is a dict, as in :class:`MNIST`: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 

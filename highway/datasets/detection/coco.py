@@ -44,33 +44,38 @@ class COCO:
     The annotations are read on the first access, once per process.
 
     Args:
-        data_dir: The folder of the images, such as ``coco/train2017``, or the URL of the folder. Paths ``highway:objects/...`` are files of
-            the highway package: a few annotated photographs.
+        data_dir: The folder of the images, such as ``coco/train2017``, or its URL, for example in an object store such as S3. Paths
+            ``highway:objects/...`` refer to a few annotated photographs in the highway package.
         annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``, or its URL. The file of the photographs in the
             package is ``highway:objects/instances_val.json``.
-        masks: Whether samples have masks.
-        keypoints: Whether samples have keypoints, for example from ``person_keypoints_train2017.json``.
-        crowds: Whether to include annotations of a whole crowd (``iscrowd``).
+        masks: Whether samples contain masks.
+        keypoints: Whether samples contain keypoints, for example from ``person_keypoints_train2017.json``.
+        crowds: Whether to include annotations that mark a whole crowd (``iscrowd`` is 1 in the file).
         skip_empty: Whether to skip images without boxes.
-        empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes these objects and
-            logs their number, ``"keep"`` keeps them, and ``"raise"`` raises an error.
+        empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes the objects with such boxes and
+            logs their number, ``"keep"`` keeps them, and ``"raise"`` raises a DatasetError.
 
     A sample is a dict:
 
-    - ``image``: the file's bytes;
+    - ``image``: the ``bytes`` of the encoded image;
     - ``image_id``: int64, the id of the image for evaluations;
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image;
-    - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the category's id in the file;
+    - ``labels``: int32 ``(N,)``, numbers from 0, in the order of the category ids. ``dataset.category_ids[label]`` is the category id in
+      the file;
     - ``iscrowd``: bool ``(N,)``;
-    - ``area``: float32 ``(N,)`` in pixels, from the file. If the file has no area, this is the area of the box;
-    - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object. H and W are the image's height and width in the JSON file. If the actual
-      image has a different size, a warning is logged. The masks are the same as the masks of pycocotools;
-    - ``keypoints``: float32 ``(N, K, 2)``: x and y of the file plus 0.5, which is the centre of the pixel;
-    - ``visibility``: uint8 ``(N, K)``: 0 if a keypoint is not labelled, 1 if it is hidden, 2 if it is visible.
+    - ``area``: float32 ``(N,)`` in pixels, from the file. If an annotation has no area, this is the area of its box;
+    - ``masks``, if ``masks`` is true: uint8 ``(N, H, W)``, 1 for pixels of the object. H and W are the image's height and width in the JSON
+      file. If the actual image has a different size, a warning is logged. pycocotools returns the same masks;
+    - ``keypoints``, if ``keypoints`` is true: float32 ``(N, K, 2)``: x and y. highway adds 0.5 to the numbers in the file, so that a point
+      is at the centre of its pixel;
+    - ``visibility``, if ``keypoints`` is true: uint8 ``(N, K)``: 0 if a keypoint is not labelled, 1 if it is hidden, 2 if it is visible.
 
     Raises:
-        OSError: a file is missing or cannot be read.
-        DatasetError: the JSON file is not valid, or has changed since it was read. The message gives the index of the annotation, from 0.
+        OSError: a file does not exist or cannot be read.
+        DatasetError: the JSON file is not valid. The message gives the index of the annotation, from 0.
+        DatasetError: the JSON file has changed since it was read.
+        DatasetError: the file lacks the requested masks or keypoints.
+        DatasetError: a ``file_name`` in the JSON file is outside ``data_dir``.
 
     >>> dataset = COCO("highway:objects/JPEGImages", "highway:objects/instances_val.json")
     >>> sample = dataset[0]
@@ -136,7 +141,7 @@ class COCO:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Images in a store are requested concurrently."""
+        """Return several samples. Images in an object store are requested concurrently."""
         images = self._loaded.images[list(numbers)].tolist()
         return [self._sample(*one) for one in zip(images, self._loaded.files.contents(images), strict=True)]
 
@@ -193,7 +198,7 @@ class COCO:
         return self._loaded.files.path(int(self._loaded.images[number]))
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to, and that differs for different parameters."""
+        """Return a string that changes when one of the files is written to. It also depends on the other parameters."""
         files, keys = self._loaded.files, self._loaded.images.tolist()
         described = fingerprint_of([(shown(self.annotations), resolve_data_dir(self.annotations))])
         described += f" {files.select(keys).fingerprint()}"

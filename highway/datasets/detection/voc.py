@@ -34,26 +34,31 @@ class VOC:
     """The images of PASCAL VOC, or of a dataset in VOC's format, with the boxes of the objects.
 
     Args:
-        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or the URL of the
-            folder. ``highway:objects`` is a folder of the highway package with a few annotated photographs.
+        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL, for
+            example in an object store such as S3. ``highway:objects`` is a folder of the highway package with a few annotated photographs.
         split: The images to read: the name of a list in ``ImageSets/Main``. With ``masks``, the name of a list in
             ``ImageSets/Segmentation``.
         classes: The names of the labels, indexed by label. By default, the 20 classes of VOC, beginning with ``aeroplane``.
-        masks: ``"class"`` adds a mask of the classes, and ``"object"`` adds a mask of the objects.
+        masks: ``"class"`` adds a mask of the classes to each sample, and ``"object"`` adds a mask of the objects. ``None``: samples have no
+            mask.
 
     A sample is a dict:
 
-    - ``image``: the file's bytes;
-    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, so x1 =
-      xmin - 1, y1 = ymin - 1, x2 = xmax and y2 = ymax;
-    - ``labels``: int32 ``(N,)``;
-    - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Samples include difficult objects. Evaluations ignore difficult objects;
-    - ``mask``: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. The value of other pixels is the label + 1 for
-      ``masks="class"``, and the index of the object + 1 for ``masks="object"``.
+    - ``image``: the ``bytes`` of the encoded image;
+    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. The XML files count pixels from 1,
+      and a box includes its last pixel. So x1 = xmin - 1, y1 = ymin - 1, x2 = xmax and y2 = ymax;
+    - ``labels``: int32 ``(N,)``, indexes into ``classes``;
+    - ``difficult``, ``truncated``: bool ``(N,)``, from the XML file. Samples include difficult objects, although VOC's evaluation ignores
+      them;
+    - ``mask``, if ``masks`` is given: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. The value of other pixels
+      is the label + 1 for ``masks="class"``, and the index of the object + 1 for ``masks="object"``.
 
     Raises:
-        OSError: a file is missing or cannot be read.
-        DatasetError: the list or an annotation is not valid (when it is read). The message names the file, and the line or object.
+        OSError: a file does not exist or cannot be read.
+        DatasetError: the list of images or an annotation is not valid (when it is read). The message names the file, and the line or
+            object.
+        DatasetError: an object has a class that is not in ``classes``.
+        DatasetError: a mask is not a PNG image with a palette.
 
     >>> classes = ["person", "cat", "cup", "spoon", "rocket", "tower", "helmet", "light"]
     >>> dataset = VOC("highway:objects", "train", classes)
@@ -123,7 +128,7 @@ class VOC:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Files in a store are requested concurrently."""
+        """Return several samples. Files in an object store are requested concurrently."""
         contents = [files.contents(numbers) for files in self._files]
         return [self._sample(number, *parts) for number, parts in zip(numbers, zip(*contents, strict=True), strict=True)]
 
@@ -145,7 +150,7 @@ class VOC:
         return self._files[0].path(number)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to, and that differs for different classes or masks."""
+        """Return a string that changes when one of the files is written to. It also depends on ``split``, ``classes`` and ``masks``."""
         files = " ".join(files.fingerprint() for files in self._found(self._names()))
         return f"{fingerprint_of([(shown(self._list), self._list)])} {files} {self.classes}"
 

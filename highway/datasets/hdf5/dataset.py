@@ -99,27 +99,30 @@ def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple
 class HDF5:
     """The rows of the datasets in an HDF5 file, or in one group of the file. All datasets must have the same number of rows.
 
-    Many threads can read at the same time if rows are contiguous, or if values are bytes of varying length with at least 4 kB, such as
-    encoded images. If a dataset has chunks, one thread at a time reads a whole chunk, and the last chunks are cached. For such a dataset,
-    use ``shuffle="blocks"``, which reads the rows of a chunk together.
+    In HDF5, a dataset is one array in the file. If its rows are contiguous, many threads can read them at the same time. This is also true
+    for ``bytes`` of varying length with at least 4 kB, such as encoded images. If a dataset has chunks, one thread at a time reads a whole
+    chunk, and the last chunks are cached. For such a dataset, use a reader with ``shuffle="blocks"``, which reads the rows of a chunk
+    together.
 
     Args:
-        path: The file. A file in a store is copied into the local cache of files.
+        path: The file. A file in an object store, such as S3, is copied to this machine.
         fields: A dict from field names to the paths of datasets: ``{"image": "train/images", "label": "train/labels"}``. ``None`` reads all
             datasets that have rows. The name of a field is then the path of its dataset, such as ``images`` or ``train/images``.
-        group: The group that contains the datasets.
+        group: The group that contains the datasets. Its subgroups are also read. Paths in ``fields`` are relative to this group.
         cache_mb: Size of the cache for chunks in MiB. ``shuffle="blocks"`` needs 16 chunks at a time, or the rows of ``window=``.
         other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. Pass ``True`` only
             for files that you trust, because such a file can refer to any file of this machine.
 
-    A sample is a dict with one row of each dataset: an array, a number, ``str`` for texts, or ``bytes`` for opaque values and for uint8 of
-    variable length, such as encoded images. A dataset ``__key__`` of texts contains the keys of the samples, and is not a field.
+    A sample is a dict with one row of each dataset: an array, a number, a ``str``, or ``bytes``. Opaque values, and uint8 of variable
+    length such as encoded images, are ``bytes``. A dataset ``__key__`` of strings contains the keys of the samples, and is not a field.
 
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is not an HDF5 file, is truncated, or has changed since it was opened; or its datasets differ in length,
-            cannot be read, or have values in other files while ``other_files`` is false.
+        DatasetError: the file is not an HDF5 file, is truncated, or has changed since it was opened.
+        DatasetError: the file has no group ``group``, or no dataset that ``fields`` lists for a name.
+        DatasetError: the datasets differ in their number of rows, or a dataset cannot be read.
+        DatasetError: a dataset has its values in other files, but ``other_files`` is false.
 
     >>> import h5py
     >>> with h5py.File("train.h5", "w") as file:
@@ -162,7 +165,11 @@ class HDF5:
             raise DatasetError(f"{self.path}: a text in it is not UTF-8: {error}") from error
 
     def blocks(self) -> list[range]:
-        """Return ranges of rows. Each range has as many rows as the largest chunk, or about 1 MB of rows if there are no chunks."""
+        """Return ranges of rows that are cheap to read together.
+
+        Each range has as many rows as a chunk of the dataset with the largest chunks. If no dataset has chunks of several rows, each range
+        has about 1 MB of rows.
+        """
         columns = self._columns
         return [range(first, min(first + columns.block, columns.length)) for first in range(0, columns.length, columns.block)]
 
@@ -171,7 +178,7 @@ class HDF5:
         return f"{self.path}: row {number}{f' ({self.keys[number]})' if self.keys else ''}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, and that differs for a different selection of datasets."""
+        """Return a string that changes when the file is written to. It also depends on ``group`` and ``fields``."""
         others = sorted({place for column in self._columns.columns.values() for place in column.others.states}) if self.other_files else []
         files = [(shown(self.path), self.path), *((place, place) for place in others)]
         return f"{fingerprint_of(files)} {self.group} {self.fields}"

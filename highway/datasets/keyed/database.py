@@ -1,4 +1,4 @@
-"""The base class of datasets of keys and values."""
+"""The base class of datasets whose samples are the values of a database of keys and values, and of the writers of such databases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Database(Protocol):
     """An open database."""
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
-        """Return ``use(value)`` for the value of each key. The value is valid only during the call of ``use``.
+        """Return ``use(value)`` for the value of each key. ``use`` must not keep a reference to the value.
 
         Raises:
             BadValue: a key does not exist, or ``use`` raises a ValueError.
@@ -36,15 +36,15 @@ class Database(Protocol):
         """Return the last key, or ``None`` if there are no keys."""
 
     def count(self) -> int | None:
-        """Return the number of keys, or ``None`` if it is unknown without listing them."""
+        """Return the number of keys. Return ``None`` if the database would have to list its keys to count them."""
 
 
 class BadValue(Exception):
     """A value cannot be used.
 
     Args:
-        place: Index of the value's key among the requested keys.
-        reason: The reason as text.
+        place: Index of the value's key in the list of requested keys.
+        reason: The reason, which messages show.
     """
 
     def __init__(self, place: int, reason: object) -> None:
@@ -79,12 +79,13 @@ class KeyedDataset(ABC):
 
     Args:
         path: The database.
-        decode: How to decode the values: ``"bytes"`` (values are not decoded); ``"fields"``, the format of highway's writer; ``"msgpack"``,
-            with arrays as msgpack-numpy and tensorpack write them; ``"caffe"``, a Datum; ``"example"``, a ``tf.train.Example``; ``"ten"``,
-            ``"npy"`` or ``"json"``, the content of such a file; or ``"trusted_pickle"``, the pickles that tensorpack writes by default. A
-            pickle can run any code, so use ``"trusted_pickle"`` only for a local file that you trust. ``None`` uses ``"fields"``,
-            ``"msgpack"`` or ``"caffe"`` if the first value has this format, and ``"bytes"`` otherwise. If the first value looks like a
-            pickle, ``None`` raises an error.
+        decode: How to decode the values: ``"bytes"`` (values are not decoded); ``"fields"``, the format of highway's writer
+            (:mod:`highway.datasets.keyed.values`); ``"msgpack"``, with arrays as msgpack-numpy and tensorpack write them; ``"caffe"``, a
+            Datum; ``"example"``, a ``tf.train.Example``; ``"ten"``, ``"npy"`` or ``"json"``, the content of such a file; or
+            ``"trusted_pickle"``, the pickles that tensorpack writes by default. A pickle can run any code, so use ``"trusted_pickle"`` only
+            for a local file that you trust. ``None``: highway looks at the first value. If this value has the format ``"fields"``,
+            ``"msgpack"`` or ``"caffe"``, all values are decoded in this format. Otherwise, values stay ``bytes``. If the first value looks
+            like a pickle, the first access raises an error.
         fields: A dict from new field names to the fields to read, if samples are dicts. ``{"image": "png;jpg"}`` reads the first of the
             fields ``png`` and ``jpg`` that a sample has. ``None`` reads all fields under their own names.
     """
@@ -137,7 +138,7 @@ class KeyedDataset(ABC):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The keys as texts, in the order of the database."""
+        """The keys as strings, in the order of the database."""
         return self._contents.keys
 
     def locate(self, number: int) -> str:
@@ -153,17 +154,18 @@ class KeyedWriter(ABC):
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Add a sample. If the key exists, append a number to the key, because the new sample would replace the old sample.
+        """Add a sample. If the key already exists, append ``-2``, ``-3``, ... to the key, so that no sample is replaced.
 
         Raises:
-            ItemError: the key is reserved for metadata, or the database does not accept it.
+            ItemError: the key begins and ends with ``__``. Such keys are reserved for metadata.
+            ItemError: the key has a length that the database does not support.
             TypeError: the value of a field cannot be encoded.
             OSError: the database cannot be written.
         """
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add an encoded value. If the key exists, append a number to the key, as in :meth:`add`."""
+        """Add an encoded value. If the key exists, append a number to the key. Raises the errors of :meth:`add`."""
         if not is_sample(key):
             raise ItemError(f"the key {key!r} begins and ends with '__', which is reserved for metadata; use another key")
         whole = key

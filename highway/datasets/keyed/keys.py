@@ -23,10 +23,10 @@ def is_sample(key: bytes) -> bool:
 
 
 class Keys(LazyKeys):
-    """Keys as texts, each created on request.
+    """The keys of the samples in a database. Each key is converted to a string on request.
 
     Args:
-        keys: All keys of the database. Keys of metadata are skipped.
+        keys: All keys of the database. Keys of metadata, such as ``__keys__``, are skipped.
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -67,7 +67,7 @@ class Keys(LazyKeys):
 
 
 class ZeroKeys(Keys):
-    """Keys that Highway (2017) wrote: the key of sample n is n zero bytes, and the key's text is n.
+    """The keys in databases of the Highway library of 2017: sample n has a key of n zero bytes. As a string, this key is ``str(n)``.
 
     Args:
         keys: All keys. This object does not store them.
@@ -88,7 +88,7 @@ def listed(value: Any) -> Iterator[bytes]:
     """Yield the keys in the value of ``__keys__``.
 
     Raises:
-        ValueError: the bytes are not a msgpack list of byte strings, but for example a pickle.
+        ValueError: the value is not a msgpack list of byte strings. It can be a pickle, for example.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
     unpacker.feed(value)

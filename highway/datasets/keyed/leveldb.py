@@ -122,7 +122,7 @@ def _logs(folder: str) -> list[str]:
 
 
 def _check_log(path: str) -> None:
-    """Raise DatasetError if a log ends within a record, because LevelDB would ignore the record and delete the log."""
+    """Raise DatasetError if a log ends within a record. LevelDB itself would ignore this record and delete the log."""
     with open(path, "rb") as file:
         data = file.read()
     at, kind = 0, _FULL
@@ -158,21 +158,27 @@ def _reason(error: Exception) -> str:
 
 @checked
 @dataclass
-class LevelDB(KeyedDataset):
+class LevelDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode`` and ``fields``
     """The values of a LevelDB database, in the order of their keys.
 
-    If you can choose, use :class:`LMDB`. Only one process at a time can open a LevelDB database. This process needs write permission for
-    the folder. LevelDB has no list of the keys, so the first access reads the whole database.
+    Only one process at a time can open a LevelDB database. This process needs write permission for the folder. If you can choose the
+    format, use :class:`LMDB`, which any number of processes can read. LevelDB has no list of the keys, so the first access reads the whole
+    database.
 
     Args:
-        path: The folder of the database. A folder in a store is copied into the local cache of files.
+        path: The folder of the database. A folder in an object store, such as S3, is copied to this machine.
 
     A sample is a decoded value: ``bytes``, a dict, or another object. The key of a sample is its key in the database.
 
     Raises:
-        ConfigError: ``fields`` is given but the samples have no fields, or plyvel is not installed.
+        ConfigError: plyvel is not installed.
+        ConfigError: ``fields`` is given, but the samples have no fields, or their encoding is unknown.
+        ConfigError: ``decode`` is ``"trusted_pickle"``, but ``path`` is a URL.
         FileNotFoundError: there is no database (when it is first read).
-        DatasetError: another process has opened the database, the database is damaged or truncated, or ``decode`` does not fit a value.
+        DatasetError: another process has opened the database.
+        DatasetError: the database is damaged or truncated.
+        DatasetError: a value does not have the encoding ``decode``, or is a pickle while ``decode`` is ``None``.
+        DatasetError: a sample has none of the fields that ``fields`` lists for a name.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LevelDBSink("train.leveldb")]).run()
     >>> dataset = LevelDB("train.leveldb", fields={"text": "txt", "label": "cls"})
@@ -189,7 +195,7 @@ class LevelDB(KeyedDataset):
         return found
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the database is written to, and that differs for different ``decode`` or ``fields``."""
+        """Return a string that changes when the database is written to. It also depends on ``decode`` and ``fields``."""
         len(self)  # opening the database moves entries from the log into tables
         path = local(self.path)
         tables = sorted(name for name in os.listdir(path) if name.endswith(_TABLES))
@@ -246,7 +252,7 @@ def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
     """Write a LevelDB database, which is a folder. The folder gets its final name only when it is complete.
 
     Raises:
-        FileExistsError: the path already exists.
+        FileExistsError: the path is a file, or a folder that is not empty.
 
     >>> with leveldb_writer("train.leveldb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

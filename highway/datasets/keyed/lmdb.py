@@ -28,7 +28,7 @@ _FILE = "data.mdb"
 MAP_SIZE = 1 << 30  # maximum number of bytes of a new database, at first
 TRANSACTION = 1 << 24  # number of bytes to write in one transaction
 _LONGEST = 511  # maximum number of bytes of a key
-_RECORD = 48  # number of bytes of LMDB's own record of a named database
+_RECORD = 48  # number of bytes of the record that LMDB keeps for a named database
 # The layout of a file, in mdb.c of LMDB.
 _META = struct.Struct("<92xH34xQ8xQ")  # flags of the database, number of its root page, number of the transaction
 _PAGE = struct.Struct("<Q2xHH2x")  # number of the page, its kind, and the end of its list of entries
@@ -49,8 +49,8 @@ def data_file(path: str) -> str:
 class _Environment:
     """A file that is mapped for reading. All datasets of this process that read the file share this object.
 
-    The file is opened without locks, so nothing is written to the file. A forked child cannot open the file again, but can use the
-    inherited handle.
+    The file is opened read-only and without locks. LMDB then writes neither the file nor a lock file. A forked child cannot open the file
+    again, but can use the inherited handle.
     """
 
     def __init__(self, path: str) -> None:
@@ -73,7 +73,7 @@ def _reason(lmdb: Any, error: Exception) -> str:
 
 
 class _LMDBDatabase:
-    """A database that is open for a dataset."""
+    """An open database, as one dataset uses it."""
 
     def __init__(self, path: str) -> None:
         self._file = UnchangingFile(path)
@@ -124,10 +124,11 @@ class _LMDBDatabase:
                 yield bytes(key)
 
     def _check_tree(self) -> None:
-        """Check the kinds and numbers of all pages with keys, because LMDB ends the process if a cursor reaches a page of a wrong kind.
+        """Check the kinds and numbers of the pages with keys: LMDB crashes the process when a cursor reaches a page of a wrong kind.
 
         Raises:
-            DatasetError: a page has a wrong number or kind, or keys are missing.
+            DatasetError: a page has a wrong number or a wrong kind.
+            DatasetError: keys are missing.
         """
         size, depth = self._lmdb.stat()["psize"], self._lmdb.stat()["depth"]
         metas = [_META.unpack(self._file.read(place, _META.size)) for place in (0, size)]
@@ -170,27 +171,33 @@ class _LMDBDatabase:
 
 @checked
 @dataclass
-class LMDB(KeyedDataset):
+class LMDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode`` and ``fields``
     """The values of an LMDB database, in the order of their keys.
 
-    Keys that begin and end with ``__`` are not samples. tensorpack and highway's writer store the list of all other keys in ``__keys__``.
-    If the database has no such list, highway lists the keys in one pass over the database, at about a million keys per second.
+    Keys that begin and end with ``__`` are not samples. The key ``__keys__``, which tensorpack and highway's writer add, has the list of
+    all keys of samples. If the database has no such list, the first access lists the keys. This is one pass over the database, at about a
+    million keys per second.
 
-    Each process opens the file once and does not use LMDB's locks, so do not write to the file at the same time. If the file is truncated
-    between two reads, the next read raises an error. If the file is truncated during a read, the process ends. LMDB has no checksums, so
-    damage in a value is not detected.
+    Each process opens the file once, read-only and without LMDB's locks. Do not write to the file while a process reads it. If the file is
+    truncated between two reads, the next read raises an error. If the file is truncated during a read, the process ends. LMDB has no
+    checksums, so damage in a value is not detected.
 
     Args:
-        path: The database: a file, or a folder that contains the file ``data.mdb``. A database in a store is copied into the local cache of
-            files.
+        path: The database: a file, or a folder that contains the file ``data.mdb``. A database in an object store, such as S3, is copied to
+            this machine.
 
     A sample is a decoded value: ``bytes``, a dict, or another object. The key of a sample is its key in the database.
 
     Raises:
-        ConfigError: ``fields`` is given, but samples have no fields; or lmdb is not installed.
-        OSError: the file does not exist or cannot be opened (when it is first read).
-        DatasetError: the file is not an LMDB database, is truncated, or has changed since it was opened; or ``decode`` does not fit a
-            value.
+        ConfigError: lmdb is not installed.
+        ConfigError: ``fields`` is given, but the samples have no fields, or their encoding is unknown.
+        ConfigError: ``decode`` is ``"trusted_pickle"``, but ``path`` is a URL.
+        OSError: the file does not exist, or the operating system cannot open it (when it is first read).
+        DatasetError: LMDB cannot open the file, for example because the file is not an LMDB database.
+        DatasetError: the file is empty, truncated or damaged, or has changed since it was opened.
+        DatasetError: the file contains named databases, which highway does not read.
+        DatasetError: a value does not have the encoding ``decode``, or is a pickle while ``decode`` is ``None``.
+        DatasetError: a sample has none of the fields that ``fields`` lists for a name.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LMDBSink("train.lmdb")]).run()
     >>> dataset = LMDB("train.lmdb", fields={"text": "txt", "label": "cls"})
@@ -205,7 +212,7 @@ class LMDB(KeyedDataset):
         return _LMDBDatabase(data_file(path))
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, and that differs for different ``decode`` or ``fields``."""
+        """Return a string that changes when the file is written to. It also depends on ``decode`` and ``fields``."""
         return f"{fingerprint_of([(shown(self.path), data_file(local(self.path)))])} {self.decode} {self.fields}"
 
 
@@ -222,7 +229,7 @@ class LMDBWriter(KeyedWriter):
         self._transaction = self._lmdb.begin(write=True)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add an encoded value. If the key exists, append a number to the key, as in :meth:`add`."""
+        """Add an encoded value. If the key exists, append a number to the key. Raises the errors of :meth:`add`."""
         with self._errors_as_os_errors():
             super().put(key, value)
             if self._bytes > TRANSACTION:
@@ -269,7 +276,7 @@ class LMDBWriter(KeyedWriter):
         self._transaction = self._lmdb.begin(write=True)
 
     def finish(self) -> None:
-        """Write the list of all keys to ``__keys__``, and the remaining samples."""
+        """Write the remaining samples, and then the list of all keys under the key ``__keys__``."""
         with self._errors_as_os_errors():
             self._commit()
             with self._transaction.cursor() as cursor:
@@ -287,7 +294,7 @@ class LMDBWriter(KeyedWriter):
 def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
     """Write an LMDB database: a file if the path ends in ``.mdb``, otherwise a folder that contains the file ``data.mdb``.
 
-    The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
+    The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`, which also describes ``durable``.
 
     >>> with lmdb_writer("train.lmdb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

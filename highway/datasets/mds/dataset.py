@@ -61,14 +61,14 @@ def _opened(
 @checked
 @dataclass
 class MDS(PartedDataset):
-    """The samples in a folder of MDS shards, in the order of ``index.json``. The shards are not copied.
+    """The samples in a folder of MDS shards, in the order of ``index.json``. Shards in an object store, such as S3, are read in place.
 
     Args:
         path: The folder that contains ``index.json``, or the URL of this folder.
         fields: A dict from field names to columns. ``{"image": "jpeg;png"}`` reads the first of the columns ``jpeg`` and ``png`` that a
             shard has. ``None`` reads all columns under their own names.
-        verify: Whether to compare each shard with the checksum in the index, if the index has checksums. This reads the whole shard before
-            its first sample.
+        verify: Whether to compare each shard with its checksum in ``index.json``, if the file has checksums. The first access to a shard
+            then reads the whole shard.
 
     A sample is a dict. Images in columns with the encodings ``jpeg`` and ``png`` stay encoded, as ``bytes``. Numbers and arrays have the
     dtypes of their columns (``int`` is int64). Columns with the encoding ``json`` are decoded (:mod:`highway.datasets.mds.encodings`). A
@@ -76,9 +76,12 @@ class MDS(PartedDataset):
     select other columns by ``fields``.
 
     Raises:
-        OSError: the folder has no index, or a shard cannot be opened (when it is read).
-        DatasetError: a shard is compressed, truncated, differs from the index, or has changed since it was opened; a column has an
-            unsupported encoding; or a sample is damaged.
+        FileNotFoundError: the folder has no ``index.json`` (on the first access).
+        OSError: a shard cannot be opened (when its first sample is read).
+        DatasetError: ``index.json`` is not valid.
+        DatasetError: a shard is compressed or truncated, does not match ``index.json``, or has changed since it was opened.
+        DatasetError: a selected column does not exist, or has an unsupported encoding such as ``pkl``.
+        DatasetError: a sample is damaged.
 
     >>> Pipeline([[{"x": 1, "text": "first"}, {"x": 2, "text": "second"}], MDSSink("train")]).run()
     >>> dataset = MDS("train")
@@ -107,7 +110,7 @@ class MDS(PartedDataset):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Samples in a store are requested concurrently."""
+        """Return several samples. Samples in an object store are requested concurrently."""
         return self._several(numbers, bytes)
 
     def __getviews__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
@@ -125,6 +128,6 @@ class MDS(PartedDataset):
         return f"{shard.path}: sample {row}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the index or a shard is written to, and that differs for different columns."""
+        """Return a string that changes when ``index.json`` or a shard is written to. It also depends on ``fields``."""
         names = [INDEX, *(entry.raw_data.basename for entry in read_index(self.path).shards)]
         return f"{fingerprint_of((name, join(self.path, name)) for name in names)} {self.fields}"

@@ -67,7 +67,8 @@ class Interleave:
         weights: The weights as a list, or as a dict from positions. If they are a function, the dict has the values that it returned.
 
     Raises:
-        ConfigError: the epoch has no end, or the weights do not fit the datasets.
+        ConfigError: the epoch has no end.
+        ConfigError: the number of weights differs from the number of datasets, or a weight is not valid.
     """
 
     def __init__(
@@ -202,7 +203,8 @@ def checked_weights(weights: Sequence[float], count: int, where: str = "") -> li
     """Return weights as a list of floats.
 
     Raises:
-        ConfigError: the number of weights differs from the number of datasets, a weight is negative or not a number, or all weights are 0.
+        ConfigError: the number of weights differs from the number of datasets.
+        ConfigError: a weight is negative or not a number, or all weights are 0.
     """
     found = [float(weight) for weight in weights]
     if len(found) != count or not all(0 <= weight < float("inf") for weight in found) or not any(found):

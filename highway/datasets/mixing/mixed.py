@@ -24,32 +24,33 @@ from highway.parameters.ranges import Count, Predicate
 class MixedDataset:
     """Mix several datasets by weights into one dataset.
 
-    A reader reads the mix like any other dataset: the order depends only on the seed, the ranks divide the mix among them, and a run can
-    resume at any sample.
+    Pass the mix to a reader, like any dataset. The order then depends only on the seed, the ranks divide the samples of the mix among them,
+    and a run can resume at any sample.
 
-    The weights determine the dataset of each position. After any number of positions, the count of each dataset differs from its share by
-    at most two samples. If the reader shuffles, it shuffles each dataset, with a new order for each pass over this dataset. It also
-    shuffles the positions of the mix in groups of 64. In the next epoch, each dataset continues at its next sample, so all samples of a
-    dataset occur equally often.
+    An epoch is a sequence of positions, and each position has one sample. The weights determine the dataset of each position. After any
+    number of positions, the number of samples from a dataset differs from its share by at most two.
+    If the reader shuffles, each pass over a dataset has a new order. The reader also shuffles the positions of the mix in groups of 64. In
+    the next epoch, each dataset continues at its next sample. So all samples of a dataset occur equally often.
 
     Args:
-        datasets: Datasets, other mixes, or paths. Samples of different datasets must fit into one batch.
-        weights: Relative frequency of each dataset, above 0. ``None``: all weights are equal. To change the weights within an epoch, pass a
-            dict from positions to the weights that apply from this position on, such as ``{0: [9, 1], 100_000: [1, 1]}``. Or pass a
-            function that returns the weights at a position. highway calls the function every 1,024 positions, or less often in a long
-            epoch: about 1,000 times. In a dict or function, some weights can be 0.
+        datasets: Datasets, other mixes, or paths of datasets. All datasets must have samples of the same structure, so that a batch can
+            contain samples of several datasets.
+        weights: Relative frequency of each dataset, a number above 0. ``None``: all weights are equal. To change the weights within an
+            epoch, pass a dict from positions to the weights that apply from this position on, such as ``{0: [9, 1], 100_000: [1, 1]}``. Or
+            pass a function that returns the weights at a position. highway calls the function every 1,024 positions. In a long epoch,
+            highway calls it less often, about 1,000 times in total. In a dict or function, some weights can be 0.
         stop: When an epoch ends. ``"all"``: when all datasets have been read completely. A completed dataset is skipped, so each sample
             occurs once. ``"restart"``: when all datasets have been read completely, as for ``"all"``, but a completed dataset restarts
             instead of being skipped. ``"first"``: before a dataset would repeat.
         length: Number of samples of an epoch. Requires ``stop="restart"``.
-        names: A name for each dataset. A run whose datasets have names can resume with another mix
+        names: A name for each dataset. If the datasets have names, a run can resume with a different mix
             (``allow_changed=["Reader.mixture"]``).
 
-    A sample is a sample of one of the datasets. ``mixed[5]`` returns the sample that has position 5 without shuffling.
+    A sample of the mix is a sample of one of the datasets. ``mixed[5]`` returns the sample at position 5 of the order without shuffling.
 
     Raises:
-        ConfigError: the weights do not fit the datasets; or, when the mix is first read, an epoch would have no end, or the datasets have
-            different class names.
+        ConfigError: the number of weights or names differs from the number of datasets, or a weight is not valid.
+        ConfigError: an epoch would have no end, or the datasets have different class names (when the mix is first read).
         DatasetError: a dataset is empty (when the mix is first read).
 
     >>> mixed = MixedDataset([["a", "b", "c", "d"], ["x", "y"]], weights=[2, 1])

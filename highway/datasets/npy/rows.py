@@ -141,7 +141,7 @@ class _OfFile(ABC):
         return f"{shown(self.path)}: row {number}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to."""
+        """Return a string that changes when the file is written to."""
         return fingerprint_of([(self.path, self.path)])
 
 
@@ -157,8 +157,8 @@ class Npy(_OfFile):
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is incomplete or has changed since it was opened; or it contains Python objects, a single value, or an array
-            in Fortran order.
+        DatasetError: the file is not in ``.npy`` format, is incomplete, or has changed since it was opened.
+        DatasetError: the array contains Python objects, is a single value, or is in Fortran order.
 
     >>> np.save("points.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
     >>> dataset = Npy("points.npy")
@@ -254,14 +254,16 @@ class Npz(_OfFile):
         trusted_pickle: Whether to load arrays of Python objects, as in files of tensorpack's NumpySerializer. These arrays are pickles,
             which can run any code. Pass ``True`` only for a local file that you trust.
 
-    A sample is a dict with one row of each array. A row is an array, or a number if the array has one dimension. highway's writer adds an
-    array ``__key__``. It contains the keys of the samples, and is not a field. In a file of tensorpack's NumpySerializer, a sample is a
-    datapoint: a tuple or a dict.
+    A sample is a dict with one row of each array. A row is an array, or a number if the array has one dimension. The array ``__key__``,
+    which highway's writer adds, contains the keys of the samples. It is not a field. In a file of tensorpack's NumpySerializer, a sample is
+    a datapoint: a tuple or a dict.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is incomplete or has changed since it was opened; or the arrays differ in length; or an array cannot be read,
-            for the reasons listed in :class:`Npy`.
+        DatasetError: the file is not in ``.npz`` format, is incomplete or damaged, or has changed since it was opened.
+        DatasetError: the file has no arrays, or the arrays differ in their number of rows.
+        DatasetError: an array cannot be read, for the reasons listed in :class:`Npy`.
+        ConfigError: ``trusted_pickle`` is true, but ``path`` is a URL.
 
     >>> np.savez("points.npz", x=np.zeros((3, 2), np.float32), label=np.arange(3))
     >>> dataset = Npz("points.npz")

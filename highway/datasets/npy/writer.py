@@ -36,7 +36,7 @@ class _Rows:
 
 
 class _Texts:
-    """Texts. They become an array at the end, when the longest text is known."""
+    """Strings. They become an array at the end, when the longest string is known."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -78,7 +78,8 @@ class RowsWriter(Generic[C]):
         """Append a row to each array.
 
         Raises:
-            ItemError: the fields differ from the fields of the first sample in their names, shapes or dtypes, or no array can hold a field.
+            ItemError: the fields differ from the fields of the first sample in their names, shapes or dtypes.
+            ItemError: the sample has no fields or a field ``__key__``, or no array can hold the value of a field.
         """
         row = {KEYS: key, **sample}
         if not self.samples:

@@ -22,22 +22,27 @@ from highway.stores.url import shown
 @checked
 @dataclass
 class Zarr:
-    """The rows of Zarr arrays, in format 2 or 3. All arrays must have the same number of rows.
+    """The rows of Zarr arrays, in format 2 or 3. All selected arrays must have the same number of rows.
 
-    Reading a row reads and decodes the whole chunk of the row (or its shard of chunks), so use ``shuffle="blocks"``.
+    To return one row, highway reads and decodes every chunk that contains a part of the row. Use a reader with ``shuffle="blocks"``, which
+    reads the rows of a chunk together.
 
     Args:
-        path: The folder of a group of arrays, or of one array. A folder in a store is copied into the local cache of files.
-        fields: A dict from field names to arrays. ``{"image": "img;image"}`` reads the first of the arrays ``img`` and ``image`` that
-            exists. ``None`` reads all arrays. ``fields`` must be ``None`` if ``path`` is one array.
+        path: The folder of a group of arrays, or of one array. Arrays in subgroups are not read. A folder in an object store, such as S3,
+            is copied to this machine.
+        fields: A dict from field names to names of arrays. ``{"image": "img;image"}`` reads the first of the arrays ``img`` and ``image``
+            that exists. ``None`` reads all arrays. ``fields`` must be ``None`` if ``path`` is one array.
 
-    A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is a
-    single array, a sample is a row of this array.
+    A sample is a dict with one row of each selected array. A row is an array, or a number if the Zarr array has one dimension. If ``path``
+    is a single array, a sample is a row of this array.
 
     Raises:
-        ConfigError: zarr is not installed; or ``fields`` is given, but ``path`` is one array.
+        ConfigError: zarr is not installed.
+        ConfigError: ``fields`` is given, but ``path`` is one array.
         FileNotFoundError: the group or array does not exist (when it is first read).
-        DatasetError: the group or array is damaged, or the arrays differ in length.
+        DatasetError: the group or an array is damaged.
+        DatasetError: the selected arrays differ in their number of rows, or an array is a single value.
+        DatasetError: the group has none of the arrays that ``fields`` lists for a field.
 
     >>> import zarr
     >>> group = zarr.open_group("points.zarr", mode="w")
@@ -78,7 +83,7 @@ class Zarr:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Each chunk is read once for all these samples."""
+        """Return several samples. Each chunk is read once, even if several of the samples need it."""
         wanted, places = np.unique([range(len(self))[number] for number in numbers], return_inverse=True)
         columns = {}
         for name, array in self._arrays.items():
@@ -91,7 +96,7 @@ class Zarr:
         return [{name: rows[place].copy() for name, rows in columns.items()} for place in places]
 
     def blocks(self) -> list[range]:
-        """Return ranges of rows: the chunks (or shards) of the array whose rows are largest."""
+        """Return the ranges of rows in each chunk, or in each shard of chunks, of the array with the most bytes."""
         array = max(self._arrays.values(), key=lambda array: array.nbytes)
         size = (getattr(array, "shards", None) or array.chunks)[0]
         return [range(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
@@ -101,7 +106,7 @@ class Zarr:
         return f"{shown(self.path)}: row {number}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when a file of the group is added, removed or written to, and that differs for different arrays."""
+        """Return a string that changes when a file below ``path`` is added, removed or written to. It also depends on ``fields``."""
         root = local(self.path)
         files = ((name, os.path.join(root, name)) for name in files_below(root, hidden=()))
         return f"{fingerprint_of(files)} {self.fields}"

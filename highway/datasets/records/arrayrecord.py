@@ -85,19 +85,22 @@ class _ArrayRecordFile:
 
 @checked
 @dataclass
-class ArrayRecord(Records):
+class ArrayRecord(Records):  # Records documents the parameters
     """The records in ArrayRecord files, in the order of the files and of the records in them.
 
-    Google's library checks the records. It reads only files on this machine, so highway copies files from a store into the cache. If
-    records were compressed in groups, reading one record decompresses its group, and highway logs a warning.
+    Google's library array-record reads the files and checks the records. It reads only local files, so highway copies files from an object
+    store, such as S3, to this machine. If the writer compressed records in groups, reading one record decompresses its whole group, and
+    highway logs a warning.
 
-    A sample is the ``bytes`` of a record. With ``example``, it is a dict.
+    By default, a sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features.
 
     Raises:
-        ConfigError: there are ``fields`` or a ``key`` without ``example``, or array-record is not installed.
-        OSError: a file cannot be opened (when it is first read).
-        DatasetError: a file is not an ArrayRecord file, is truncated, or has changed since it was opened; or a record is damaged, or is not
-            an Example.
+        ConfigError: array-record is not installed.
+        ConfigError: ``fields`` or ``key`` is given, but ``example`` is false.
+        OSError: a file cannot be opened (on the first access).
+        DatasetError: a file is not an ArrayRecord file, is truncated, or has changed since it was opened.
+        DatasetError: a record is damaged.
+        DatasetError: ``example`` is true, but a record is not an Example or lacks a feature in ``fields``.
 
     >>> samples = [{"text": "first", "label": 3}, {"text": "second", "label": 5}]
     >>> Pipeline([samples, ArrayRecordSink("train.array_record")]).run()
@@ -123,15 +126,15 @@ class ArrayRecordWriter:
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a sample as an Example. The feature ``__key__`` has its key.
+        """Append a sample as an Example. The feature ``__key__`` contains the key.
 
         Raises:
-            TypeError: an Example cannot hold one of its fields.
+            TypeError: an Example cannot hold the value of a field.
         """
         self.write(encode_example(key, sample))
 
     def write(self, data: bytes) -> None:
-        """Append a record of any bytes.
+        """Append ``data`` as a record.
 
         Raises:
             OSError: the record cannot be written.

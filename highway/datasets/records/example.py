@@ -84,10 +84,11 @@ def _copied(value: Any) -> Any:
 
 
 def key_of(data: Data, name: str) -> str | None:
-    """Return the text in a feature of an Example; ``None`` if the Example has no such feature.
+    """Return the key in a feature of an Example, as a string; ``None`` if the Example has no such feature.
 
     Raises:
-        ValueError: the data are not an Example or are incomplete, or the feature is neither a text nor a number.
+        ValueError: the data are not an Example, or are incomplete.
+        ValueError: the feature is neither a string nor a number.
     """
     for found, content, begin, end in _features(data):
         if _text(found) == name:

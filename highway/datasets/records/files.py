@@ -60,7 +60,7 @@ class _Files:
         return self.files[file], row
 
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
-        """Yield records by their indexes; consecutive requests for the same file are read together."""
+        """Yield records by their indexes. Consecutive requests for the same file are read together."""
         if not self._are_here or len(numbers) == 0:
             return self.read_at_once(numbers)
         if len(self.files) == 1:
@@ -86,13 +86,14 @@ class Records(PartedDataset):
     """Random access to the records of files, in the order of the files and of their records.
 
     Args:
-        paths: A path, a pattern such as ``"train-*"`` (sorted), or a list of these. Braces expand.
+        paths: A path, a URL, a pattern such as ``"train-*"``, or a list of these. Braces expand. The files that match a pattern are sorted.
         example: Whether records are ``tf.train.Example``. A sample is then a dict of features. A feature with one value is ``bytes`` or a
             number (int64, float32). A feature with several values is a list of ``bytes`` or an array. A feature without values is skipped.
             Records of highway's writer have their original dtypes and shapes.
-        fields: The features to decode, by new name: ``{"image": "image/encoded", "label": "image/class/label"}``; ``"a;b"`` uses the first
-            feature that exists. ``None`` decodes all features under their own names.
-        key: The feature with the key of a sample. ``None``: ``__key__``, which highway's writer adds, if the first record has it.
+        fields: A dict from field names to the features to decode: ``{"image": "image/encoded", "label": "image/class/label"}``. ``"a;b"``
+            decodes the first of the features ``a`` and ``b`` that exists. ``None`` decodes all features under their own names.
+        key: The feature that contains the key of a sample. ``None`` uses ``__key__``, which highway's writer adds. If the first record has
+            no feature ``__key__``, the samples have no keys.
     """
 
     paths: Paths
@@ -184,5 +185,8 @@ class Records(PartedDataset):
         return f"{file.path}: record {row}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or other features are selected."""
+        """Return a string that changes when files are added, removed, renamed or written to.
+
+        The string also depends on ``example`` and ``fields``.
+        """
         return f"{fingerprint_of((path, path) for path in self.files)} {self.example} {self.fields}"

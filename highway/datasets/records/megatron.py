@@ -60,7 +60,8 @@ class MegatronIndexed:
 
     Raises:
         OSError: a file cannot be opened (when it is first read).
-        DatasetError: the index is not valid or does not fit the tokens, or a file has changed since it was opened.
+        DatasetError: the file ``.idx`` is not valid, or does not match the file ``.bin``.
+        DatasetError: one of the files has changed since it was opened.
 
     >>> import struct
     >>> tokens, lengths = np.array([5, 6, 7, 8], np.uint16), np.array([3, 1], np.int32)
@@ -93,7 +94,7 @@ class MegatronIndexed:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Sequences in a store are requested concurrently."""
+        """Return several samples. Sequences in an object store are requested concurrently."""
         index = self._index
         wanted = [range(len(self))[number] for number in numbers]
         sizes = index.lengths[wanted].astype(np.int64) * index.dtype.itemsize
@@ -106,11 +107,11 @@ class MegatronIndexed:
         return samples
 
     def costs(self, kind: str) -> np.ndarray | None:
-        """Return the number of tokens of each sequence, from the index, int32 ``(N,)``; ``None`` for other kinds of costs."""
+        """Return the number of tokens of each sequence, int32 ``(N,)``. Return ``None`` if ``kind`` is not ``"tokens"``."""
         return self._index.lengths if kind == "tokens" else None
 
     def blocks(self) -> list[range]:
-        """Return the numbers of the sequences in each megabyte of tokens."""
+        """Return ranges of indexes. Each range has about a megabyte of tokens."""
         ends = np.cumsum(self._index.lengths, dtype=np.int64) * self._index.dtype.itemsize
         cuts = np.searchsorted(ends, np.arange(_BLOCK, ends[-1] if len(ends) else 0, _BLOCK))
         return [range(*block) for block in pairwise(np.unique([0, *cuts, len(ends)]).tolist())]
@@ -120,7 +121,7 @@ class MegatronIndexed:
         return f"{shown(self._file('.bin'))}: sequence {number}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to."""
+        """Return a string that changes when one of the files is written to."""
         return fingerprint_of((suffix, self._file(suffix)) for suffix in (".idx", ".bin"))
 
 

@@ -106,27 +106,32 @@ def _bounds(apart: np.ndarray) -> np.ndarray:
 
 @checked
 @dataclass
-class TFRecord(Records):
+class TFRecord(Records):  # Records documents the parameters ``paths``, ``example``, ``fields`` and ``key``
     """The records in TFRecord files, in the order of the files and of the records in them.
 
-    On the first read, one pass over the files finds the positions of the records, at about a million records per second, and checks the
-    checksums of their lengths. An index file saves this pass. Reading a record checks the checksum of its data.
+    The first access scans the files for the positions of the records, at about a million records per second. The scan checks the checksums
+    of the records' lengths. An index file stores the positions, so that later runs need no scan. Reading a record checks the checksum of
+    its data.
 
     Args:
-        index: ``True``: store the positions in ``highway-tfrecord.index`` in the folder of the files, and map this file into memory. A
-            path: store the index file in this folder. If a scan takes more than a second, one process per core scans the files. Files whose
-            size or time has changed are scanned again. An existing index file in the folder of the files is always used.
+        index: ``True``: write the index file ``highway-tfrecord.index`` into the folder of the files, and map it into memory. A path: write
+            the index file into this folder. If a scan takes more than a second, one process per core scans the files. Files whose size or
+            time has changed are scanned again. An existing index file in the folder of the files is always used.
         trusted_pickle: Whether to load records that are pickles, as tensorpack's TFRecordSerializer writes by default. A pickle can run any
-            code, so use this only for local files that you trust.
+            code, so set this only for local files that you trust.
 
-    A sample is a record's ``bytes``. With ``example``, it is a dict. With ``trusted_pickle``, it is the pickled object, and a list becomes
-    a tuple.
+    By default, a sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features. If ``trusted_pickle`` is
+    true, a sample is the object in the pickle, and a list becomes a tuple.
 
     Raises:
-        ConfigError: there are ``fields`` or a ``key`` without ``example``, or google-crc32c is not installed.
-        OSError: a file cannot be opened, or an index cannot be written (when it is first read).
-        DatasetError: a file is not a TFRecord file, is compressed, damaged or truncated, or has changed since it was opened; or a record
-            does not match its checksum, or is not an Example.
+        ConfigError: google-crc32c is not installed.
+        ConfigError: ``fields`` or ``key`` is given, but ``example`` is false.
+        ConfigError: ``trusted_pickle`` is true, and ``example`` is true or a path is a URL.
+        OSError: a file cannot be opened, or the index file cannot be written (on the first access).
+        DatasetError: a file is not a TFRecord file, is compressed, damaged or truncated, or has changed since it was opened.
+        DatasetError: a record does not match its checksum.
+        DatasetError: ``example`` is true, but a record is not an Example or lacks a feature in ``fields``.
+        DatasetError: ``trusted_pickle`` is true, but a record is not a pickle.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], TFRecordSink("train.tfrecord")]).run()
     >>> dataset = TFRecord("train.tfrecord", example=True, fields={"y": "label"})
@@ -170,11 +175,14 @@ class TFRecord(Records):
         return trusted_pickle.refusal("the record is a pickle", "TFRecord(path, trusted_pickle=True)", "TFRecordSerializer")
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or other features are read."""
+        """Return a string that changes when files are added, removed, renamed or written to.
+
+        The string also depends on ``example``, ``fields`` and ``trusted_pickle``.
+        """
         return super().fingerprint() + (" trusted_pickle" if self.trusted_pickle else "")
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of the file for facts about all samples, beside the index of the first file; ``None`` if no index is written."""
+        """Return the path of a file that stores facts about all samples, such as their costs; ``None`` if ``index`` is ``False``."""
         return index_path(f"{self.files[0]}.{facts}", self.index) if self.index else None
 
     @opened
@@ -194,10 +202,10 @@ class TFRecordWriter:
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a sample as an Example. The feature ``__key__`` has its key.
+        """Append a sample as an Example. The feature ``__key__`` contains the key.
 
         Raises:
-            TypeError: an Example cannot hold one of its fields.
+            TypeError: an Example cannot hold the value of a field.
         """
         self.write(encode_example(key, sample))
 

@@ -116,25 +116,33 @@ class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, in the order of the files and of the rows in them.
 
     This dataset reads files and streams of the IPC format, including Feather. It also reads folders of Hugging Face's ``save_to_disk``, and
-    does not need the package ``datasets``. Uncompressed files are mapped into memory and read row by row, so ``shuffle=True`` costs
-    nothing. Compressed files are read in whole record batches, so use ``shuffle="blocks"``. Feather files are compressed by default.
+    does not need the package ``datasets``. Uncompressed files are mapped into memory and read row by row, so ``shuffle=True`` is as fast as
+    reading in order. Compressed files are decoded in whole record batches. For these files, use a reader with ``shuffle="blocks"``. Feather
+    files are compressed by default.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of these, as for
-            :class:`~highway.datasets.Parquet`.
+        paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), the URL of one of these, or a list of these, as for
+            :class:`~highway.datasets.Parquet`. Files in an object store, such as S3, are copied to this machine.
         fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
             ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
         key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
-        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
-        cache_mb: Maximum size in MiB of the cached record batches of compressed files. Batches that are being decoded do not count.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error when the
+            row is read.
+        cache_mb: Maximum size in MiB of the decoded record batches of compressed files that stay in memory. Batches that are being decoded
+            do not count.
 
     A sample is a dict with the same types as in :class:`~highway.datasets.Parquet`.
 
     Raises:
-        ConfigError: pyarrow is not installed, or the folder contains a ``DatasetDict``, which has splits.
-        FileNotFoundError: there are no such files (when it is first read).
-        DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since it was opened; columns are missing, or
-            have different types in two files; or there is a null.
+        ConfigError: pyarrow is not installed.
+        ConfigError: the folder contains a ``DatasetDict``, which has splits. Pass the folder of one split.
+        FileNotFoundError: there are no such files (when the dataset is first read).
+        DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since it was opened.
+        DatasetError: a selected column does not exist, exists twice, or has different types in two files.
+        DatasetError: ``nulls`` has a name that is not a field.
+        DatasetError: a compressed stream needs more memory than ``cache_mb``.
+        DatasetError: a folder of ``save_to_disk`` has an index of its rows. Call ``flatten_indices()`` before you save the dataset.
+        DatasetError: a value is null, and ``nulls`` has no replacement for its field. A key is null.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], ArrowSink("train.arrow")]).run()
     >>> dataset = Arrow("train.arrow", fields={"y": "label"})

@@ -112,7 +112,10 @@ class FilesTable(Table[FilesLayout[F]]):
         return files_at(path, self.suffixes)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, and that differs for different fields."""
+        """Return a string that changes when files are added, removed, renamed or written to.
+
+        The string also depends on ``fields``, ``key`` and ``nulls``.
+        """
         return f"{fingerprint_of((path, path) for path in self.files)} {self.fields} {self.key} {self.nulls}"
 
     def _open(self) -> FilesLayout[F]:

@@ -31,7 +31,7 @@ class HubLayout(TableLayout):
 
     Args:
         table: A ``datasets.Dataset``.
-        wanted: The dataset that reads the table.
+        wanted: The dataset of highway that reads the table.
         name: Name of the table in messages.
 
     Attributes:
@@ -74,27 +74,33 @@ class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
     ``Reader`` also accepts a table without this class. This class has these advantages: images and audio stay encoded, so that highway can
-    decode the images; arrays keep their dtypes; and samples have keys, label names, and a fingerprint by which caches and checkpoints
-    detect changes.
+    decode the images. Arrays keep their dtypes. Samples have keys. The dataset has label names, and a fingerprint by which caches and
+    checkpoints detect changes.
 
     Args:
-        dataset: A table of the package ``datasets``, a folder of ``save_to_disk`` or the URL of such a folder, or a name for
-            ``load_dataset``.
-        split: The split to read, such as ``"train"``.
+        dataset: A table of the package ``datasets``, a folder of ``save_to_disk``, the URL of such a folder in an object store such as S3,
+            or a name for ``load_dataset``.
+        split: The split to read, such as ``"train"``. Required if there are several splits.
         config: The second argument of ``load_dataset``, for names with several configurations.
         fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
             ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
         key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
-        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error when the
+            row is read.
 
     A sample is a dict with the same types as in :class:`~highway.datasets.Parquet`. If a table stores only the path of an image, the image
     file is read.
 
     Raises:
-        ConfigError: the package ``datasets`` is not installed; there are several splits, and ``split`` is ``None``; the table has a
-            transform; the table is a stream (use :class:`~highway.modules.HuggingFaceSource`); or ``blocks()`` is called, but the rows of
-            the table were reordered.
-        DatasetError: a column is missing, or there is a null.
+        ConfigError: the package ``datasets`` is not installed.
+        ConfigError: there are several splits, and ``split`` is not the name of one of them.
+        ConfigError: the table has a transform, such as ``with_transform`` sets.
+        ConfigError: ``dataset`` is a stream. Use :class:`~highway.modules.HuggingFaceSource`.
+        ConfigError: ``blocks()`` is called, but the rows of the table were reordered.
+        FileNotFoundError: ``dataset`` is a URL, but not the URL of a folder of ``save_to_disk``.
+        DatasetError: the table is damaged or truncated, or a mapped file has changed since it was opened.
+        DatasetError: a selected column does not exist or exists twice, or ``nulls`` has a name that is not a field.
+        DatasetError: a value is null, and ``nulls`` has no replacement for its field. A key is null.
 
     >>> from datasets import Dataset
     >>> table = Dataset.from_dict({"text": ["first", "second"], "labels": [3, 5]})
@@ -168,7 +174,7 @@ class HuggingFace(Table[HubLayout]):
         return found
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the table changes, and that differs for different fields."""
+        """Return a string that changes when the table changes. It also depends on ``fields``, ``key`` and ``nulls``."""
         return f"{self._loaded()._fingerprint} {self.fields} {self.key} {self.nulls}"
 
 
@@ -182,7 +188,9 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
     """Return a table or stream of Hugging Face. ``dataset`` is a table, a stream, a dict from splits to these, a folder, or a name.
 
     Raises:
-        ConfigError: the package ``datasets`` is not installed, or there are several splits and ``split`` is not one of their names.
+        ConfigError: the package ``datasets`` is not installed.
+        ConfigError: there are several splits, and ``split`` is not the name of one of them.
+        FileNotFoundError: ``dataset`` is a URL, but not the URL of a folder of ``save_to_disk``.
     """
     found = dataset
     if isinstance(dataset, str):

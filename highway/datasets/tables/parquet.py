@@ -24,32 +24,36 @@ _AT_ONCE = 64  # number of footers, or of key columns of row groups, to fetch at
 class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
-    highway reads and decodes the selected columns of whole row groups. If all decoded row groups fit into a quarter of ``cache_mb``, they
-    stay in memory for the next epochs. Otherwise, a row group is removed when all its rows have been read.
+    highway reads and decodes whole row groups, but only the selected columns. If all decoded row groups fit into a quarter of ``cache_mb``,
+    they stay in memory for the next epochs. Otherwise, highway removes a row group from memory when all its rows have been read.
 
-    Use ``shuffle="blocks"``. It decodes each row group of a window once, at about a hundred thousand rows per second. With
-    ``shuffle=True``, nearly every row requires decoding a whole row group, so the rate is a few hundred rows per second. highway then logs
-    a warning.
+    Use a reader with ``shuffle="blocks"``. It shuffles the rows of a window of row groups, and decodes each row group once, at about a
+    hundred thousand rows per second. With ``shuffle=True``, if the row groups do not fit into ``cache_mb``, nearly every row requires
+    decoding a whole row group. The rate is then a few hundred rows per second, and highway logs a warning.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), the URL of one of these, or a list of these. A
-            folder stands for all files in it and its subfolders. Names that begin with ``.`` or ``_`` are skipped. Subfolders such as
-            ``label=0`` define a column ``label``, as in Hive and Spark.
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), the URL of one of these (in an object store such
+            as S3), or a list of these. A folder stands for all files in it and its subfolders. Names that begin with ``.`` or ``_`` are
+            skipped. Subfolders such as ``label=0`` define a column ``label``, as in Hive and Spark.
         fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
             ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
         key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
-        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
-        cache_mb: Maximum size in MiB of the cached row groups. Row groups that are being decoded do not count. Choose a size that holds the
-            row groups of a window (16 by default). If they do not fit, some row groups are decoded several times.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error when the
+            row is read.
+        cache_mb: Maximum size in MiB of the decoded row groups in memory. Row groups that are being decoded do not count. Choose a size
+            that holds all row groups of the reader's window (16 by default). If they do not fit, some row groups are decoded several times.
 
     A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
     :mod:`highway.datasets.tables.values` lists the other types.
 
     Raises:
         ConfigError: pyarrow is not installed.
-        FileNotFoundError: there are no such files (when it is first read).
-        DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since it was opened; columns are missing, or
-            have different types in two files; a row group does not fit into ``cache_mb``; or there is a null.
+        FileNotFoundError: there are no such files (when the dataset is first read).
+        DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since it was opened.
+        DatasetError: a selected column does not exist, exists twice, or has different types in two files.
+        DatasetError: ``nulls`` has a name that is not a field.
+        DatasetError: a row group does not fit into ``cache_mb``.
+        DatasetError: a value is null, and ``nulls`` has no replacement for its field. A key is null.
 
     >>> Pipeline([[{"img": b"a file", "fine_label": 3}, {"img": b"another", "fine_label": 5}], ParquetSink("train.parquet")]).run()
     >>> dataset = Parquet("train.parquet", fields={"image": "img", "label": "fine_label"})
@@ -87,7 +91,7 @@ class Parquet(FilesTable[Any]):
             )
 
     def _read(self, layout: FilesLayout[Any], file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:
-        """Yield columns of a file's row groups. If the file is in a store, all row groups are fetched at once."""
+        """Yield columns of a file's row groups. If the file is in an object store, all row groups are fetched at once."""
         opened, metadata = layout.open(file), layout.details[file]
         leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
         held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]

@@ -1,6 +1,6 @@
 """Columns in the names of folders, as Hive and Spark write them: ``label=0/part-1.parquet``.
 
-If all values of a column are integers, they are int32 (or int64 for larger values). Otherwise they are texts, as in pyarrow.
+If all values of a column are integers, they are int32 (or int64 for larger values). Otherwise they are strings, as in pyarrow.
 """
 
 from __future__ import annotations

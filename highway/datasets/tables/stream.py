@@ -12,7 +12,7 @@ Held = tuple[int, bytes]  # a part of a file: its position and its bytes
 
 
 def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
-    """Fetch ranges of files in a store concurrently. Return a list of parts in memory for each range; empty lists for local files."""
+    """Fetch ranges of files in an object store concurrently. For each range, return the fetched parts; for local files, no parts."""
     stored = [one for one in ranges if not one.file.is_here]
     parts = iter(zip(stored, read_ranges(stored), strict=True))
     return [[] if one.file.is_here else [(one.offset, next(parts)[1])] for one in ranges]

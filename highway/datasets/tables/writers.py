@@ -34,8 +34,9 @@ class TableWriter:
         """Append a sample. Its fields must have the same names and types as the fields of the first sample.
 
         Raises:
-            ItemError: the names or the types of the fields differ from the first sample; the sample has no fields, or has a field
-                ``__key__``; or a value has a type that no column can hold. The message names the sample.
+            ItemError: the names or the types of the fields differ from the first sample.
+            ItemError: the sample has no fields, or has a field ``__key__``.
+            ItemError: no column can hold the value of a field.
         """
         cells = {
             KEY: self._cell(key, KEY, key),
