@@ -42,8 +42,9 @@ class ImageFolderWriter:
                 integer.
 
         Raises:
-            ItemError: the sample has no image, or has further fields besides the image and the label.
-            DatasetError: the key leads out of the folder or to a hidden file, or an earlier image has the same path.
+            ItemError: the sample has no image, or has other fields than an image and a label.
+            DatasetError: the key is a path outside the folder, or the path of a hidden file.
+            DatasetError: an earlier image has the same path.
         """
         extension, data, label = _image_and_label(sample)
         parts = key.split("/")

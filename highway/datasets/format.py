@@ -90,7 +90,7 @@ class Place:
 class Format:
     """A format of datasets.
 
-    Classes and functions are given as texts ``module:name``. highway imports them when it needs them.
+    Classes and functions are given as strings ``module:name``. highway imports them when it needs them.
 
     Args:
         name: The name for ``format=``, ``--from`` and ``--to``.
@@ -117,7 +117,7 @@ class Format:
         layout: ``"files"``: one file; or several files with a fixed number of samples, if the path has a placeholder for the number of the
             file. ``"one"``: one file or folder for all samples. ``"each"``: a folder with a numbered file for each sample. ``"keys"``: a
             folder with a file for each sample, whose name is the sample's key. Several threads write these files.
-        is_copied: Whether highway copies files from a store to this machine before it reads them.
+        is_copied: Whether highway copies files from an object store to this machine before it reads them.
         key: A function that returns the key of a sample in this format, from the sample's present key and its fields. Empty: the key does
             not change.
         keeps_keys: Whether samples keep their keys.
@@ -211,6 +211,6 @@ class Format:
 
 
 def load(name: str) -> Any:
-    """Import a class or function by the text ``module:name``."""
+    """Import a class or function by the string ``module:name``."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)

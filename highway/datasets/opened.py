@@ -15,7 +15,8 @@ T = TypeVar("T")
 class opened(Generic[T]):  # lower case, because it is used like ``property``
     """A property that calls its method on the first access and keeps the result.
 
-    Forked children, copies and unpickled objects call the method again, because two of them must not share the position of an open file.
+    Forked children, copies and unpickled objects call the method again, because two processes or objects must not share the position of an
+    open file.
 
     >>> class Lines:
     ...     def __init__(self, path): self.path = path
@@ -52,7 +53,7 @@ def _held_by(instance: object, name: str) -> _Held:
 
 
 class _Held:
-    """The result for one object, in the process that opened it."""
+    """The result of the method for one object, in the process that called the method."""
 
     def __init__(self, owner: object) -> None:
         self.owner = weakref.ref(owner)

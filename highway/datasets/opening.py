@@ -21,7 +21,7 @@ _ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # matches URLs and com
 
 
 def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, list[str]]:
-    """Return the format of paths, and the paths after braces and patterns were expanded.
+    """Return the format of paths, and the list of paths after braces and patterns were expanded.
 
     Args:
         paths: At least one path, pattern or URL.
@@ -60,18 +60,21 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
 def open(path: str | Sequence[str], format: str | None = None, **options: Any) -> Dataset:
     """Open a dataset of any format, by its path or URL.
 
-    The name or content of the path determines the format. docs/howto/formats.md lists the formats. Installed packages can add formats by
-    entry points of the group ``highway.formats``.
+    highway recognises the format by the suffix of the path, or by the content of the file or folder. docs/howto/formats.md lists the
+    formats. Installed packages can add formats by entry points of the group ``highway.formats``.
 
     Args:
-        path: A file or folder, the URL of a file or folder, a pattern such as ``"train-*.parquet"``, or a list of these.
+        path: A file or folder, its URL (for example in an object store such as S3), a pattern such as ``"train-*.parquet"``, or a list of
+            these.
         format: The name of the format, such as ``"tfrecord"``. Required if the path does not determine the format.
         options: Parameters of the dataset that reads the format, such as ``fields`` of :class:`~highway.datasets.Parquet`.
 
     Raises:
         FileNotFoundError: the path does not exist.
-        ConfigError: the format is unknown, its samples can only be read sequentially, or its library is not installed.
-        TypeError: the dataset of this format does not have one of the ``options``.
+        ConfigError: highway cannot recognise the format, or ``format`` is not the name of a format.
+        ConfigError: files of this format can only be read sequentially. Use the source that the message names.
+        ConfigError: the library for the format is not installed.
+        TypeError: the dataset of this format has no parameter with the name of an option.
 
     >>> import highway
     >>> dataset = highway.open("highway:photos/val")

@@ -31,8 +31,9 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
     """Encode a sample as files. Dots in the last part of its key become ``_``, because the first dot begins the extension.
 
     Raises:
-        ItemError: no file can hold one of the values; the sample has no fields, or two fields with the same name; or readers would derive a
-            different key or field name from the name of a file.
+        ItemError: no file can hold the value of a field.
+        ItemError: the sample has no fields, or two fields with the same name.
+        ItemError: readers would derive another key or field name from the name of a file than the sample has.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -76,7 +77,7 @@ class ShardWriter:
         """Append a sample; see :func:`encoded` and :meth:`append`.
 
         Raises:
-            TypeError: no file can hold one of the values.
+            TypeError: no file can hold the value of a field.
         """
         self.append(encoded(key, sample))
 
@@ -95,6 +96,10 @@ class ShardWriter:
 @contextlib.contextmanager
 def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
     """Write a shard. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
+
+    Args:
+        path: The path or URL of the file.
+        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     Raises:
         ShardError: no samples were added. Readers raise an error for an empty shard, because it could be a damaged shard.

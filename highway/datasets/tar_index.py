@@ -59,7 +59,9 @@ def index_of(path: str) -> Group:
     """Return the index of a shard. For its arrays, see :class:`TarIndex`.
 
     Raises:
-        ShardError: the shard is not a tar archive, is compressed, damaged or truncated, or has files without random access.
+        ShardError: the shard is not a tar archive, or is compressed, damaged or truncated.
+        ShardError: the shard contains a link or a sparse file, which has no random access.
+        ShardError: the shard was written to during the scan.
         OSError: the shard cannot be opened.
     """
     shard = shown(path)

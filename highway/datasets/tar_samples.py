@@ -69,7 +69,8 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
             fields.
 
     Raises:
-        ShardError: a file does not match its extension, two files have the same field, or a field is missing.
+        ShardError: a file does not match its extension, or two files have the same field.
+        ShardError: the sample lacks a field in ``fields``.
     """
     sample: dict[str, Any] = {}
     for name, place in places_of(extensions, fields).items():

@@ -56,9 +56,10 @@ def read_members(url: str) -> Generator[Member, None, None]:
             ``pipe:COMMAND``, ``scp:``, ``sftp:``, ``ftps:``, ``ais:``.
 
     Raises:
-        ShardError: the data are not a tar archive, have no files, are damaged, or do not end with an end mark and padding.
-        OSError: the archive cannot be opened, or the command that fetches it fails.
-        ConfigError: the URL needs the webdataset package, and this package is not installed.
+        ShardError: the data are not a tar archive, contain no files, or are damaged.
+        ShardError: the archive does not end with an end mark and padding, so it was truncated, or other data follow.
+        OSError: the archive cannot be opened, or the command that reads the archive fails.
+        ConfigError: the URL needs the webdataset package, but the package is not installed.
     """
     count = 0
     with _open(url) as stream:

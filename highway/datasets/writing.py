@@ -70,19 +70,19 @@ def is_taken(path: str) -> bool:
 def writing(path: str, durable: bool = False) -> Iterator[str]:
     """Yield the name of a temporary file. At the end of the ``with`` block, the file is renamed to ``path``. After an error, it is removed.
 
-    A file for a store is written to a temporary folder on this machine, and uploaded at the end.
+    If ``path`` is a URL of an object store such as S3, the file is written to a temporary folder on this machine, and uploaded at the end.
 
     Args:
         path: The path or URL of the file. Missing folders are created.
-        durable: Whether to wait until the file and its name are on the disk, so that they survive a crash of the machine. A file for a
-            store is always uploaded completely.
+        durable: Whether to wait until the file and its name are on the disk, so that they survive a crash of the machine. If ``path`` is a
+            URL, ``durable`` has no effect, because the file is always uploaded completely.
 
     Raises:
         ConfigError: highway cannot write to this kind of URL.
-        OSError: the folder cannot be created or the file cannot be written. A note names the file.
-        FileNotFoundError: the bucket does not exist.
-        PermissionError: there is no permission to write the file.
-        StoreError: the store returns an error.
+        OSError: the folder cannot be created, or the file cannot be written. A note on the error names the file.
+        FileNotFoundError: the bucket of the URL does not exist.
+        PermissionError: this process has no permission to write the file.
+        StoreError: the object store returns an error.
     """
     if is_url(path):
         from highway.stores.writing import uploading  # imported here, because it is not needed for plain paths
@@ -114,12 +114,12 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
     Args:
         path: The path or URL of the folder. Missing parent folders are created.
         last: The name of the file that marks the folder as complete. In a store, this file is uploaded after all other files.
-        durable: Whether to wait until the folder and the files directly in it are on the disk.
+        durable: Whether to wait until the folder and the files directly in it are on the disk. Files in subfolders are not waited for.
 
     Raises:
         ConfigError, FileNotFoundError, PermissionError, StoreError: for the reasons listed in :func:`writing`.
         FileExistsError: the path is a file, or a folder that is not empty.
-        OSError: a folder cannot be created or a file cannot be written. A note names it.
+        OSError: a folder cannot be created, or a file cannot be written. A note on the error names the folder ``path``.
     """
     if is_url(path):
         from highway.stores.writing import uploading_folder  # imported here, because it is not needed for plain paths
@@ -147,7 +147,7 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
 
 
 def _part(path: str) -> str:
-    """Return a temporary name of a file or folder, which no other process or thread uses, of this machine or another one."""
+    """Return a temporary name for a file or folder. No other thread or process uses it, on this machine or on another machine."""
     return f"{path}.{os.getpid()}{randbelow(10**6):06}.part"
 
 

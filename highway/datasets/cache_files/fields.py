@@ -37,7 +37,8 @@ def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
     """Return the fields of a sample as arrays, for a cache whose samples are read with their original types.
 
     Raises:
-        ItemError: there are no fields, or a field would be read with another type than it has now. The message names the field.
+        ItemError: the sample has no fields.
+        ItemError: the type of a field would differ when the cache is read. The message names the field.
     """
     kind = type(sample)
     for form in FORMS.values():

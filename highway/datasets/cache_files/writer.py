@@ -66,7 +66,7 @@ class CacheWriter:
             sample: Sample to append.
             keys: The keys.
             arrays: Converts the sample to the arrays that are written.
-            position: Its position in the epoch. ``None``: the number of samples before it.
+            position: The sample's position in the epoch. ``None``: the number of samples in the cache.
 
         Raises:
             CacheFullError: the sample does not fit into the budget or on the disk. No further samples can be appended.

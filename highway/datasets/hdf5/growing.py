@@ -56,7 +56,7 @@ class _Column(ABC):
 
     @abstractmethod
     def row(self, value: Any) -> Any:
-        """Return a copy of a value as h5py writes it. Raises ItemError if the value's type differs from the type of the first value."""
+        """Return a copy of a value as h5py writes it. Raises ItemError if the type differs from the type of the first value."""
 
     def add(self, value: Any) -> None:
         """Append a value. Raises ItemError if it differs in type or shape from the first value."""

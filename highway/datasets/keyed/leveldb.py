@@ -251,6 +251,10 @@ class LevelDBWriter(KeyedWriter):
 def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
     """Write a LevelDB database, which is a folder. The folder gets its final name only when it is complete.
 
+    Args:
+        path: The path or URL of the folder.
+        durable: Whether to wait until the files are on the disk, so that they survive a crash of the machine.
+
     Raises:
         FileExistsError: the path is a file, or a folder that is not empty.
 

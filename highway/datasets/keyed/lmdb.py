@@ -294,7 +294,11 @@ class LMDBWriter(KeyedWriter):
 def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
     """Write an LMDB database: a file if the path ends in ``.mdb``, otherwise a folder that contains the file ``data.mdb``.
 
-    The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`, which also describes ``durable``.
+    The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
+
+    Args:
+        path: The path or URL of the database.
+        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     >>> with lmdb_writer("train.lmdb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

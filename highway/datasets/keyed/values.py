@@ -151,7 +151,7 @@ def recognised(value: Data) -> Decode:
         found = msgpack.unpackb(
             value,
             strict_map_key=False,
-            unicode_errors="surrogateescape",  # Highway (2017) wrote bytes as texts
+            unicode_errors="surrogateescape",  # the Highway library of 2017 wrote bytes as strings
             ext_hook=_refuse,
             max_array_len=msgpack_numpy.MAX_ROW,
             max_map_len=msgpack_numpy.MAX_ROW,

@@ -172,7 +172,7 @@ def _encoding_of_numbers(name: str, value: Any) -> str:
 
 
 _PYTHON = {bool: "json", int: "int", float: "float64"}
-# For each kind of value, a function that returns its encoding, or an empty text if there is none.
+# For each kind of value, a function that returns its encoding, or an empty string if there is none.
 _ENCODINGS: dict[str, Callable[[str, Any], str]] = {
     "bytes": lambda name, value: _IMAGES.get(name.rpartition(".")[2], "bytes"),
     "str": lambda name, value: "str" if type(value) is str else "",

@@ -39,7 +39,8 @@ class MDSWriter:
         """Append a sample.
 
         Raises:
-            ItemError: the fields differ from the fields of the first sample in their names or kinds, or no encoding can hold a field.
+            ItemError: the fields differ from the fields of the first sample in their names or encodings.
+            ItemError: the sample has no fields, a field ``__key__``, or a value that no encoding can hold.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -98,10 +99,10 @@ def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] =
     Args:
         path: The folder.
         size_limit: Approximate maximum size of a shard in bytes. A larger sample gets its own shard.
-        durable: Whether to wait until everything is on the disk.
+        durable: Whether to wait until all files are on the disk, so that they survive a crash of the machine.
 
     Raises:
-        FileExistsError: a file or folder exists at the path.
+        FileExistsError: the path is a file, or a folder that is not empty.
         OSError: a file cannot be written.
         ItemError: a sample does not have the fields of the first sample, or has a value that MDS cannot hold (when the sample is added).
     """

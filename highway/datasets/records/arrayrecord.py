@@ -159,6 +159,10 @@ def arrayrecord_writer(path: str, durable: bool = False) -> Iterator[ArrayRecord
 
     Each record is compressed separately, so reading in any order is equally fast.
 
+    Args:
+        path: The path or URL of the file.
+        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+
     >>> with arrayrecord_writer("train.array_record") as writer:
     ...     writer.add("0001", {"image": jpeg, "label": 3})
     """

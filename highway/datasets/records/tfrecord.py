@@ -219,6 +219,10 @@ class TFRecordWriter:
 def tfrecord_writer(path: str, durable: bool = False) -> Iterator[TFRecordWriter]:
     """Write a TFRecord file. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
+    Args:
+        path: The path or URL of the file.
+        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+
     >>> with tfrecord_writer("train.tfrecord") as writer:
     ...     writer.add("0001", {"image": jpeg, "label": 3})
     """
