@@ -1,4 +1,4 @@
-"""General maps. A map returns one output for each input."""
+"""General maps. A map is a stage that returns one output for each input. ``Map`` can also drop an item."""
 
 from __future__ import annotations
 
@@ -29,9 +29,13 @@ class Map:
             the new value, or ``DROP`` to drop the item. In YAML, write ``package.module:name``.
         field: Name or position of the field; ``None`` means the whole item.
 
+    Returns:
+        The result of ``fn``. With ``field``, the item with the result in this field. If ``fn`` returns ``DROP``, ``DROP``.
+
     Raises:
         TypeError: ``fn`` returned ``None``.
         KeyError: the field does not exist.
+        PipelineError: ``fn`` requires more arguments than the item and ``rng`` (on construction).
 
     >>> Map(lambda label: label + 1, field=1)(("an image", 7))
     ('an image', 8)
@@ -62,7 +66,7 @@ class Select:
         fields: A list of names of a dict's fields, or of positions in a tuple. For one field, pass the name or position without a list.
 
     Returns:
-        A dict for a dict, a list for a list, a tuple for a tuple.
+        A dict for a dict, a list for a list, a tuple for any other item.
 
     Raises:
         KeyError: a field does not exist.
@@ -86,16 +90,16 @@ class Select:
 @checked
 @dataclass
 class Rename:
-    """Rename fields. A tuple becomes a dict. The old names of a tuple's fields are their positions.
+    """Rename fields. The result is a dict. The old names of the fields of a tuple or list are their positions.
 
     Args:
-        names: A dict from old names to new names. Fields of a dict that are not listed keep their names. All fields of a tuple must be
-            listed.
+        names: A dict from old names to new names. If the item is a dict, a field that is not listed keeps its name. If the item is a tuple
+            or list, all fields must be listed.
 
     Raises:
-        ConfigError: two fields get the same new name.
+        ConfigError: two fields get the same new name (on construction).
         KeyError: an old name does not exist.
-        ValueError: a field of a tuple is not listed, or a field that is not listed already has the new name.
+        ValueError: ``names`` does not list all fields of a tuple or list. Or the new name of a field is the name of an unlisted field.
 
     >>> Rename({0: "image", 1: "label"})(("pixels", 3))
     {'image': 'pixels', 'label': 3}

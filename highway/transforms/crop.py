@@ -1,4 +1,7 @@
-"""Crops whose box depends only on the image's size, so that readers can decode only the pixels in the box."""
+"""Crops whose box depends on the image's size and random numbers, but not on its pixels and annotations.
+
+A reader can draw such a box before it decodes the image, and then decode only the pixels in the box.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from highway.transforms.parameters import Factors, Shares
 
 Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")]
 
-TRIES = 10  # number of tries of RandomResizedCrop for a box that fits
+TRIES = 10  # number of random boxes that RandomResizedCrop tries before it uses a centred box
 
 
 @checked
@@ -31,7 +34,7 @@ class CenterCrop(Crop):
         shape: Height and width in pixels.
 
     Raises:
-        ValueError: the image is smaller than the crop (when called). :class:`RandomCrop` and :class:`TopCenterCrop` raise the same error.
+        ValueError: the image is lower or narrower than ``shape``.
 
     >>> CenterCrop((4, 6))(np.zeros((10, 10, 3), np.uint8)).shape
     (4, 6, 3)
@@ -49,10 +52,13 @@ class CenterCrop(Crop):
 @checked
 @dataclass(frozen=True)
 class RandomCrop(Crop):
-    """Crop ``shape`` (height, width) at a random position. Without ``rng``, crop the centre.
+    """Crop a box of fixed size at a random position. Without ``rng``, crop the centre.
 
     Args:
         shape: Height and width in pixels.
+
+    Raises:
+        ValueError: the image is lower or narrower than ``shape``.
 
     >>> image = np.arange(100, dtype=np.uint8).reshape(10, 10)
     >>> RandomCrop((2, 3))(image, np.random.default_rng(0))
@@ -74,14 +80,15 @@ class RandomCrop(Crop):
 class RandomCropRandomShape(Crop):
     """Crop a box of random height and width at a random position. Without ``rng``, crop the largest possible box at the centre.
 
-    The size of the box is random, so readers do not accept this crop as ``crop=``.
+    Readers do not accept this transform as ``crop=``, because its results have different sizes. The rows of a batch must have one size.
 
     Args:
         wmin: Minimum width in pixels. If the image is narrower, the minimum is the image's width.
         hmin: Minimum height in pixels. If the image is lower, the minimum is the image's height.
-        wmax: Maximum width in pixels. By default, the image's width.
-        hmax: Maximum height in pixels. By default, the image's height.
-        max_aspect_ratio: Maximum of longer side / shorter side. If the box exceeds this ratio, the longer side is shortened.
+        wmax: Maximum width in pixels, at least ``wmin``. If the image is narrower, and by default, the maximum is the image's width.
+        hmax: Maximum height in pixels, at least ``hmin``. If the image is lower, and by default, the maximum is the image's height.
+        max_aspect_ratio: Maximum of longer side / shorter side. If the random box exceeds this ratio, its longer side becomes shorter. It
+            can then be shorter than ``wmin`` or ``hmin``.
 
     >>> image = np.zeros((10, 20, 3), np.uint8)
     >>> crop = RandomCropRandomShape(wmin=8, hmin=4)
@@ -110,10 +117,13 @@ class RandomCropRandomShape(Crop):
 @checked
 @dataclass(frozen=True)
 class TopCenterCrop(Crop):
-    """Crop ``crop_shape`` (height, width) at the top, centred horizontally.
+    """Crop a box of fixed size at the top, centred horizontally.
 
     Args:
         crop_shape: Height and width in pixels.
+
+    Raises:
+        ValueError: the image is lower or narrower than ``crop_shape``.
 
     >>> image = np.arange(16, dtype=np.uint8).reshape(4, 4)
     >>> TopCenterCrop((1, 2))(image)
@@ -138,13 +148,14 @@ class TopCenterCrop(Crop):
 class Slicer(Crop):
     """Crop a fraction of the image at a random position. Without ``rng``, crop the centre.
 
-    The size of the box in pixels depends on the image's size, so readers do not accept this crop as ``crop=``.
+    Readers do not accept this transform as ``crop=``, because results of different images have different sizes. The rows of a batch must
+    have one size.
 
     Args:
         height: Height of the box as a fraction of the image's height, above 0, at most 1.
         width: Width of the box as a fraction of the image's width, above 0, at most 1.
-        yoffset: Fraction of the height that is never part of the box, at the top and at the bottom.
-        xoffset: Fraction of the width that is never part of the box, at the left and at the right.
+        yoffset: Minimum distance of the box from the top, and from the bottom, as a fraction of the image's height.
+        xoffset: Minimum distance of the box from the left side, and from the right side, as a fraction of the image's width.
 
     Raises:
         ConfigError: a fraction is out of range, or ``height + 2 * yoffset`` or ``width + 2 * xoffset`` exceeds 1 (on construction).
@@ -186,7 +197,7 @@ class RandomResizedCrop(Crop):
         shape: Height and width of the result in pixels.
         scale: Minimum and maximum area of the box, as a fraction of the image's area.
         ratio: Minimum and maximum width / height of the box. The ratio is uniform on a logarithmic scale.
-        interpolation: See :class:`Resize`. If a reader or DecodeImage gets this crop as ``crop=``, it always uses bilinear interpolation.
+        interpolation: See :class:`Resize`. As ``crop=`` of a reader or of DecodeImage, only ``"bilinear"`` is allowed.
 
     The box is drawn as in "Going deeper with convolutions" (Szegedy et al. 2015, section 6) and in torchvision's ``RandomResizedCrop``. If
     none of ten random boxes fits into the image, the box is the largest centred box with an aspect ratio within ``ratio``.
@@ -228,7 +239,7 @@ class RandomResizedCrop(Crop):
         return boxes
 
     def _tried(self, sizes: np.ndarray, numbers: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sizes of the boxes in one try, float64 ``(N, 2)``, and the indexes of the boxes that do not fit."""
+        """Return the sizes of the boxes in a try, float64 ``(N, 2)``, and the indices of the boxes that are larger than their images."""
         (small, large), (narrow, wide) = self.scale, self._logarithms
         side = np.sqrt(sizes[:, 0] * sizes[:, 1] * (numbers[:, 2 * number] * (large - small) + small))
         stretch = np.exp(numbers[:, 2 * number + 1] * ((wide - narrow) / 2) + narrow / 2)
@@ -243,7 +254,7 @@ class RandomResizedCrop(Crop):
         return math.log(self.ratio[0]), math.log(self.ratio[1])
 
     def _fallback(self, size: Size) -> Box:
-        """Return the box to use if no try fits."""
+        """Return the box to use if no random box fits into the image."""
         height, width = size
         return covering_box(size, min(max(width / max(height, 1), self.ratio[0]), self.ratio[1]))
 
@@ -280,19 +291,25 @@ def covering_box(size: Size, ratio: float) -> Box:
 
 
 def _side(length: int, least: int, most: int | None, rng: Generator | None) -> int:
-    """Return a random length that is at most ``length``. Without ``rng``, return the maximum."""
+    """Return a random number of pixels from ``least`` to ``most``, both limited to ``length``. Without ``rng``, return the maximum."""
     most = min(length, most or length)
     return most if rng is None else min(least, most) + below(most - min(least, most) + 1, rng)
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
-    """Return the first pixel and the length of a random window. Its length is ``share * length``, and both margins ``offset * length``."""
+    """Return the first pixel and the number of pixels of a random window, along a side of ``length`` pixels.
+
+    The window has ``share * length`` pixels. It is at least ``offset * length`` pixels away from both ends of the side.
+    """
     window, first = max(1, int(share * length)), int(offset * length)
     return first + _part(length - 2 * first - window, rng), window
 
 
 def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box:
-    """Return a box of ``shape`` at a random position in an image of ``size``. Without ``rng``, return the box at the centre."""
+    """Return a box of ``shape`` at a random position in an image of ``size``. Without ``rng``, return the box at the centre.
+
+    Raises ValueError if the image is lower or narrower than ``shape``.
+    """
     down, right = size[0] - shape[0], size[1] - shape[1]
     if down < 0 or right < 0:
         raise ValueError(
@@ -303,7 +320,10 @@ def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box
 
 
 def _all_placed(sizes: np.ndarray, shape: Size, corners: np.ndarray) -> np.ndarray:
-    """Return boxes of ``shape`` with these upper left corners, rounded down. If an image is too small, its box is all zeros."""
+    """Return a box of ``shape`` for each image. ``corners`` are the upper left corners; they are rounded down.
+
+    If an image is lower or narrower than ``shape``, its box is all zeros.
+    """
     boxes = np.empty((len(sizes), 4), np.int64)
     boxes[:, :2] = corners
     boxes[:, 2:] = shape

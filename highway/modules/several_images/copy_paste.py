@@ -25,8 +25,9 @@ from highway.transforms.parameters import Share
 class CopyPaste:
     """Paste objects from another image of the batch into each image, with their boxes, masks and labels.
 
-    The masks determine the pixels of the objects. Before this stage, apply flips, and give all images the same size, for example with
-    ``LargeScaleJitter`` and ``Paste``.
+    The mask of an object determines its pixels. All images must have the same size. Before this stage, resize the images, for example with
+    ``LargeScaleJitter`` and ``Paste``. A pasted object keeps its position. To paste objects at other positions, apply flips or other
+    random transforms before this stage.
 
     From "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021.
 
@@ -34,20 +35,22 @@ class CopyPaste:
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels. The field is a list with boxes ``(N, 4)`` for each image, or an array
             padded with empty boxes.
         mask: The field of the masks: ``(N, H, W)`` for each image, with one mask per object. Pixels of the object are not 0.
-        with_boxes: Further fields with one row per box, such as labels and points.
+        with_boxes: Other fields with one row per box, such as labels and points. ``[]`` means that there are no such fields. ``None``
+            means the same, but the first batch with boxes is checked: if another field has one row per box, an error is raised.
         p: Probability that objects are pasted into an image.
         p_object: Probability that an object of the other image is pasted.
-        min_visibility: Minimum fraction of an object's pixels that must stay visible. Objects with a smaller fraction are removed.
+        min_visibility: Minimum fraction of an object's pixels that must stay visible. Objects with a smaller fraction are removed. A
+            completely covered object is always removed, even with 0.
         field: The field of the images, ``(B, H, W, C)`` or a list. By default ``"image"`` or ``"images"`` of a dict, or the first field.
 
     Returns:
         The item with images ``(B, H, W, C)``. Covered pixels are removed from the masks, and the boxes of these masks are computed again.
-        The rows of pasted objects follow the rows of the image's own objects. Boxes, masks and ``with_boxes`` become lists, without empty
-        boxes. All other fields are unchanged.
+        The rows of pasted objects follow the rows of the image's own objects. Boxes, masks and ``with_boxes`` become lists, without the
+        rows of empty boxes. All other fields are unchanged. A batch without images is returned unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in size, dtype or channels; or boxes, masks or
-            ``with_boxes`` do not fit the images.
+        ValueError: the item is not a batch, or has only one image; the images differ in size, dtype or channels; boxes, masks or
+            ``with_boxes`` do not fit the images; or ``with_boxes`` is ``None`` and another field has one row per box.
         KeyError: a field does not exist.
 
     >>> images = np.zeros((2, 8, 8, 3), np.uint8)
@@ -93,9 +96,10 @@ class CopyPaste:
         return replace(item, {where["image"]: images, **together})
 
     def _pasted(self, target: Target, other: Target, chosen: np.ndarray, image: np.ndarray) -> Target:
-        """Write the image of a target and the chosen objects of another target into ``image``.
+        """Write the image of ``target``, with objects of ``other``, into the array ``image``. Return the annotations of the result.
 
-        Return the annotations. A target is an image with its boxes and masks.
+        A target is a dict with an image, its boxes and masks, and its rows of the ``with_boxes`` fields. ``chosen`` is bool ``(N,)``: which
+        objects of ``other`` to paste.
         """
         rows = {role: value for role, value in target.items() if role != "image"}
         masks, boxes = rows["mask"], rows["boxes"]
@@ -116,7 +120,7 @@ class CopyPaste:
 
 
 def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
-    """Copy the pixels selected by a bool array ``(H, W)`` from one image into another."""
+    """Copy the pixels of ``source`` at which ``where``, bool ``(H, W)``, is true into ``out``."""
     if (cv2 := cv2_or_none()) and native(out) and source.flags.c_contiguous:
         cv2.copyTo(source, where.view(np.uint8), out)  # 100 times as fast as numpy
     else:
@@ -124,12 +128,12 @@ def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
 
 
 def _pixels(masks: np.ndarray) -> np.ndarray:
-    """Return the number of pixels of each mask. One call per mask is ten times as fast as one call for all masks."""
+    """Return the number of pixels of each mask. One count_nonzero() per mask is ten times as fast as one for all masks."""
     return np.array([np.count_nonzero(mask) for mask in masks], np.int64)
 
 
 def _around(masks: np.ndarray) -> np.ndarray:
-    """Return the bounding box of each mask, float32 ``(N, 4)``. Masks must not be empty."""
+    """Return the bounding box of each mask, float32 ``(N, 4)``. Each mask must have at least one pixel of its object."""
     sides: list[Any] = []
     for axis in (1, 2):  # first x, then y
         there = (masks != 0).any(axis=axis)

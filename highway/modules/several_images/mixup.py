@@ -24,7 +24,7 @@ _NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
 
 
 class _Pair(NamedTuple):
-    """Rows of a batch, the rows with which they are mixed, and the index of each row's drawn share."""
+    """Rows of a batch, the other rows with which these rows are mixed, and the index of the random share that they use."""
 
     rows: slice
     others: slice
@@ -117,27 +117,29 @@ class MixUp(_Mixing):
     """Mix each image of a batch with another image, and their labels in the same proportion.
 
     From "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, there is one random share per batch,
-    and each image is mixed with the image before it.
+    and each image is mixed with the preceding image of the batch (the first image with the last).
 
     Args:
-        num_classes: Number of classes, for integer labels. Not needed if a label is already a row with a share for each class.
+        num_classes: Number of classes. Required for integer labels. Optional for labels ``(B, K)``, where it must be ``K``.
         alpha: The share of the image itself is drawn from Beta(alpha, alpha). If ``alpha`` is 1, this distribution is uniform. If it is
             below 1, most images are mixed very little.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
-        per_image: Whether each image has its own share and a random partner from the batch.
+        per_image: Whether to draw a share and another image of the batch for each image.
         field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default ``"image"`` or
             ``"images"`` of a dict, or the first field.
         labels: The field of the labels: integers ``(B,)``, or numbers ``(B, K)``, such as one-hot labels. By default ``"label"`` or
             ``"labels"`` of a dict, or the second field of a pair.
 
     Returns:
-        The item with new images of the same shape and dtype (uint8 values are rounded), and labels float32 ``(B, K)``. Other fields are
-        unchanged.
+        The item with new images of the same shape and dtype, and labels float32 ``(B, K)``. uint8 values are rounded. If the images are a
+        list, they become one array. Other fields are unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in size; a label is out of range; or the item has
-            boxes, points or masks. These cannot be mixed.
-        KeyError: a field does not exist.
+        ValueError: the item is not a batch, or has only one image; the images differ in shape or dtype; the labels have another length or
+            form than described above, or are out of range; ``num_classes`` is missing or wrong; or the item has boxes, points or masks,
+            which cannot be mixed.
+        TypeError: the images are neither uint8 nor floats.
+        KeyError: a field does not exist, or the field of the labels is unknown.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
     >>> images, labels = MixUp(num_classes=2)(batch, np.random.default_rng(0))
@@ -156,16 +158,17 @@ class MixUp(_Mixing):
 @checked
 @dataclass
 class CutMix(_Mixing):
-    """Replace a box of each image with the same box of another image of the batch, and mix their labels in proportion to the box's area.
+    """Replace a box in each image by the same box of another image of the batch. Mix the labels in proportion to the areas.
 
     From "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As in torchvision's
-    ``CutMix``, there is one random box per batch. Its centre can be anywhere in the image, and the box is clipped to the image.
+    ``CutMix``, there is one random box per batch, and each image gets the box of the preceding image (the first image of the last). The
+    centre of the box can be anywhere in the image. The box is clipped to the image.
 
     Args:
-        num_classes: Number of classes, for integer labels. Not needed if a label is already a row with a share for each class.
+        num_classes: Number of classes; see :class:`MixUp`.
         alpha: The share of the image itself is drawn from Beta(alpha, alpha). If the box is clipped, this share becomes larger.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
-        per_image: Whether each image has its own box and a random partner from the batch.
+        per_image: Whether to draw a box and another image of the batch for each image.
         field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. The default is the same as for
             :class:`MixUp`.
         labels: The field of the labels; see :class:`MixUp`.
@@ -175,7 +178,7 @@ class CutMix(_Mixing):
 
     Raises:
         ValueError: for the reasons listed in :class:`MixUp`.
-        KeyError: a field does not exist.
+        KeyError: a field does not exist, or the field of the labels is unknown.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
     >>> images, labels = CutMix(num_classes=2)(batch, np.random.default_rng(0))

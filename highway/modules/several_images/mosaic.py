@@ -28,9 +28,8 @@ from highway.transforms.parameters import Centers, PerChannel, Share
 class Mosaic:
     """Combine four images of a batch into one image around a random centre, with their boxes, points and masks.
 
-    The mosaic of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). Each image of the batch
-    becomes a mosaic of this image and three other images of the batch. If the batch has at least four images, the four images are
-    different. The pixels of an image that do not fit into its part of the mosaic are cut off.
+    From "YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020. Each image of the batch becomes a mosaic of this
+    image and three other images of the batch. If the batch has fewer than four images, a mosaic contains some images more than once.
 
     Args:
         shape: Height and width of the mosaic in pixels.
@@ -38,27 +37,32 @@ class Mosaic:
             padded with empty boxes.
         points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K points of each of N objects.
         mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` with one mask for each of N objects.
-        with_boxes: Fields with one row per box, such as labels. The fields ``points`` and ``mask`` can be among them.
-        p: Probability that a row of the batch becomes a mosaic. Otherwise, the row's own image is resized to ``shape`` by ``fit_mode``.
+        with_boxes: Fields with one row per box, such as labels. If points or masks have one row per box, also list their field here.
+            ``[]`` means that there are no such fields. ``None`` means the same, but the first batch with boxes is checked: if another
+            field has one row per box, an error is raised.
+        p: Probability that an image becomes a mosaic. Otherwise, the image alone fills ``shape``, in the way of ``fit_mode``.
         center_range: Range of the mosaic's centre, as fractions of height and width.
-        fit_mode: How an image fills its part of the mosaic. Both modes keep the aspect ratio. ``"cover"`` crops a window at a random
-            position. ``"contain"`` shows the whole image next to the centre, and fills the rest of the part with ``fill``.
-        fill: A number, or one number per channel.
+        fit_mode: How an image fills its part of the mosaic. Both modes keep the aspect ratio. ``"cover"`` crops the largest box with the
+            aspect ratio of the part, at a random position, and resizes this box. ``"contain"`` shows the whole image next to the centre,
+            and fills the rest of the part with ``fill``.
+        fill: Value of the pixels that no image covers: a number, or one number per channel. Only ``"contain"`` uses it.
         min_visibility: Minimum remaining fraction of a box's area. Boxes with a smaller fraction are removed.
         interpolation: See :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
         field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default ``"image"`` or ``"images"`` of a dict,
             or the first field of a tuple.
 
     Returns:
-        The item with images ``(B, *shape, C)``. Boxes, points, object masks and ``with_boxes`` become lists. Each has the concatenated rows
-        of all four images, without empty boxes. Points outside their part are removed. Points that belong to boxes, and points ``(N, K,
-        2)``, instead move to the border of their part. Masks ``(H, W)`` are combined like the images, and filled with 0. All other fields
-        keep the values of the row's own image.
+        The item with images ``(B, *shape, C)``. Boxes, points, masks ``(N, H, W)`` and ``with_boxes`` become lists, with one element per
+        mosaic. An element is the concatenated rows of the four images, without the rows of removed and empty boxes. Points ``(N, 2)``
+        outside their part are removed. If points are in ``with_boxes`` or have the shape ``(N, K, 2)``, they move to the border of their
+        part instead. Masks ``(H, W)`` are combined in the same way as the images, with 0 as the fill value. All other fields are unchanged.
+        A batch without images is returned unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or
-            ``with_boxes`` do not fit the images.
+        ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; boxes, points, masks or
+            ``with_boxes`` do not fit the images; or a field with one row per box is not in ``with_boxes``.
         KeyError: a field does not exist.
+        ConfigError: ``with_boxes`` is given without ``boxes`` (on construction).
 
     >>> batch = [np.zeros((30, 40, 3), np.uint8), np.ones((50, 20, 3), np.uint8)], [3, 7]
     >>> images, labels = Mosaic((64, 64))(batch, np.random.default_rng(0))
@@ -112,7 +116,7 @@ class Mosaic:
                 )
 
     def _drawn(self, row: int, targets: Sequence[Target], rng: Generator) -> list[tuple[_Part, Target]]:
-        """Return the parts of a mosaic, each with its target."""
+        """Return the parts of the mosaic for a row. Each part has its target: a dict with an image and its annotations."""
         height, width = self.shape
         if rng.random() >= self.p:
             return [(self._part(targets[row], (0, 0, height, width), (0.5, 0.5), rng), targets[row])]
@@ -127,7 +131,10 @@ class Mosaic:
         return [(self._part(target, cell, towards, rng), target) for target, cell, towards in given]
 
     def _part(self, target: Target, cell: Box, towards: tuple[float, float], rng: Generator) -> _Part:
-        """Return how an image fills a cell. ``towards`` is the position of a smaller image, from 0 (top, left) to 1 (bottom, right)."""
+        """Return how an image fills a cell, which is one of the four boxes around the centre of the mosaic.
+
+        If the image does not fill the cell, ``towards`` is its position in the cell: from 0 (top, left) to 1 (bottom, right).
+        """
         (height, width), (top, left, rows, columns) = target["image"].shape[:2], cell
         if self.fit_mode == "cover":
             _, _, *window = covering_box((height, width), columns / rows)
@@ -189,7 +196,7 @@ _TOWARDS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0))  # position of the c
 
 @dataclass(frozen=True)
 class _Part(Geometric):
-    """Cut a box out of an image, and scale it to a part of a mosaic. Boxes and points get the coordinates of the part.
+    """Crop a box of an image, and resize it to the size of a part of a mosaic. Boxes and points get the coordinates of the part.
 
     Args:
         source: The box in the image.
