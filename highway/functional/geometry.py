@@ -170,7 +170,7 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
 
     Args:
         image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
-        zoom_factor: If it is below 1, the image shrinks and gets a border of 0. If it is above 1, a window of the image is enlarged.
+        zoom_factor: The factor. Below 1, the image shrinks and gets a border of 0. Above 1, a window of the image is enlarged.
         interpolation: See :func:`rotate`.
         place: Vertical and horizontal position of the smaller image or of the window, each from 0 to 1. The default is the centre.
 

@@ -132,8 +132,8 @@ def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.n
 
     Args:
         image: Any number of channels.
-        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses those of each channel separately. The
-            deviation that is used is at least ``1 / sqrt(number of values)``.
+        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses the mean and deviation of each channel
+            separately. A deviation below ``1 / sqrt(number of values)`` is replaced by this number.
 
     >>> mean_variance_normalize(np.array([[1, 3]], np.uint8))
     array([[-1.,  1.]], dtype=float32)

@@ -82,7 +82,7 @@ def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field]
 
 
 def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), colors: Sequence[int] = ()) -> Drawn:
-    """Return the annotations to draw on an image, without unlabelled points and padding."""
+    """Return the annotations to draw on an image. Padding, and points that are marked as not labelled or not visible, are omitted."""
     boxes, points = given.get("boxes"), given.get("points")
     if points is not None:
         there: np.ndarray = np.ones(points.shape[:-1], np.bool_)

@@ -1,4 +1,4 @@
-"""Memory for batches. It is reused when no object refers to the batch or a view of the batch."""
+"""Memory for batches. A later batch reuses the memory of a batch when no object refers to this batch or a view of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BufferPool:
     Reuse is safe for this reason: the array uses the memory of an ``mmap``, which is not an array. In NumPy, a view of a view refers to the
     last array of the chain. So all views, memoryviews, tensors and frames refer to *this* array. The array's finalizer returns the memory
     to the pool. The finalizer runs after the last of these objects is deleted. If the array used the memory of a second array, or of a
-    memoryview of it, views would refer to the second array, and the finalizer would run too early.
+    memoryview of the second array, views would refer to the second array, and the finalizer would run too early.
 
     Args:
         nbytes: Size of each piece of memory in bytes.
@@ -31,7 +31,7 @@ class BufferPool:
         self._free: deque[mmap.mmap] = deque(maxlen=keep)
 
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return an uninitialized uint8 array of at most ``nbytes``."""
+        """Return an uninitialized uint8 array. Raises ValueError if it is larger than ``nbytes``."""
         if math.prod(shape) > self.nbytes:
             raise ValueError(f"BufferPool: {shape} is more than nbytes={self.nbytes}")
         try:

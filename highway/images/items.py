@@ -80,7 +80,10 @@ _STAYS = "original_"  # prefix of the names of fields that should not move
 
 
 def entries(value: Any, path: str = "", depth: int = 4) -> Iterator[tuple[str, str, Any]]:
-    """Yield the place, key and value of all entries of the dicts in a field. The dicts can be nested in lists and dicts."""
+    """Yield the path, key and value of each entry of the dicts in a field. The dicts can be nested in lists and dicts.
+
+    At most ``depth`` levels, and the first 100 elements of each list, are searched.
+    """
     if isinstance(value, dict) and depth:
         for key, inner in value.items():
             place = f"{path}[{key!r}]" if path else repr(key)
@@ -101,7 +104,7 @@ _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
 
 
 def _target(field: str, value: Any, kinds: Collection[str]) -> str:
-    """Return the parameter of Augmentations for a field of boxes, points or masks. Return an empty text for any other field."""
+    """Return the parameter of Augmentations for a field: boxes, points or mask. For any other field, return an empty text."""
     parameter = next((name for name in kinds if TARGETS[name].fullmatch(field.lower())), "")
     return parameter if parameter and _AXES[parameter](_shape(value)) else ""
 
@@ -204,7 +207,10 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
 
 
 def to_pillow(image: np.ndarray) -> Image.Image:
-    """Convert an image for viewing. uint8 does not change. Floats from 0 to 1 are scaled by 255, other values from minimum to maximum."""
+    """Convert an image for viewing. Floats from 0 to 1 are scaled by 255. Other values are scaled so that they range from 0 to 255.
+
+    uint8 images do not change.
+    """
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[..., 0]
     if image.dtype != np.uint8:
@@ -215,7 +221,7 @@ def to_pillow(image: np.ndarray) -> Image.Image:
 
 
 def row_keys(passport: Passport, count: int) -> list[str]:
-    """Return the key of each of ``count`` images. Keys are empty texts if the passport has no keys."""
+    """Return the key of each of ``count`` images. If the passport (the item's epoch, index and keys) has no keys, return empty texts."""
     return list(passport.keys) if len(passport.keys) == count else [""] * count
 
 

@@ -176,7 +176,7 @@ def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = MOST_CHANNELS) -> np.ndarray:
-    """Apply an operation to an image with any number of channels. The operation supports only ``(H, W)``, and 2 to ``most`` channels."""
+    """Apply an operation to an image with any number of channels. The operation itself needs ``(H, W)`` or 2 to ``most`` channels."""
     return filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
 
 
@@ -198,7 +198,7 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def expect_shares(image: np.ndarray, function: str, advice: str) -> None:
-    """Raise ValueError if a float image has a value above 1.5. The range is 0 to 1, but values above 1 can result from a brighter image."""
+    """Raise ValueError if a float image has a value above 1.5. The range is 0 to 1, but a preceding transform can cause values above 1."""
     if image.size and (greatest := float(image.max())) > 1.5:
         raise ValueError(f"{function}: an image of floats with values up to {greatest:g}; expected 0 to 1; {advice}")
 
@@ -214,7 +214,7 @@ def movable(image: np.ndarray) -> bool:
 
 
 def pillow_channels(image: np.ndarray) -> int:
-    """Return how many channels Pillow can process at once: three for uint8, otherwise one. It would multiply them by a fourth channel."""
+    """Return how many channels Pillow can process at once: three for uint8, else one. Pillow would treat a fourth channel as alpha."""
     return 3 if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 else 1
 
 
@@ -222,7 +222,7 @@ Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
 def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
-    """Do the same as :func:`by_channels`, for an operation that can write into its second argument."""
+    """Do the same as :func:`by_channels`, for an operation that can write its result into its second argument. Use ``out`` if possible."""
     whole = image.ndim == 2 or 1 < image.shape[2] <= most
     if out is None and whole:
         return operation(image, None)

@@ -31,7 +31,7 @@ def tiles(
 
     Args:
         item: A batch, or a sample if ``unbatched`` is true.
-        passport: The passport, which contains the keys.
+        passport: The passport of the item: its epoch, index and keys. The keys appear below the images.
         size: Number of pixels of each image's longer side.
         unbatched: Whether the arrays have no batch axis.
         pairs: Whether the second field also contains images.
@@ -55,7 +55,7 @@ def tiles(
 
 
 def _fields(item: Item, where: Mapping[str, Field]) -> tuple[Field, Field | None]:
-    """Return the field of the images, and the field of the labels. For pairs, the second field has the second images.
+    """Return the field of the images, and the field of the labels or of the second images. The second is ``None`` if there is none.
 
     In a dict with boxes, masks or points, only a field that is named like labels counts as the labels.
     """

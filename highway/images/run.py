@@ -1,7 +1,7 @@
 """Decode several images into rows of a batch: first read all headers, then draw all boxes, then decode the pixels.
 
-The C extension decodes a run of plain JPEGs in two calls without the interpreter lock. Other images are decoded one by one, and so are all
-images if the extension is not installed. Pixels and errors are the same in both cases.
+The C extension decodes a run of plain JPEGs in two calls, which release Python's global interpreter lock. Other images are decoded one by
+one. Without the extension, all images are decoded one by one. Pixels and errors are the same in both cases.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def decode_run(
 
     Args:
         files: The bytes of the images, or the paths of their files. ``None`` skips a row.
-        boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``, with zeros for skipped images. It
-            returns the boxes, int64 ``(N, 4)`` as top, left, height, width, and a dict from the rows of images without a box to errors.
+        boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``. It returns the boxes, int64
+            ``(N, 4)`` as top, left, height, width, and a dict from the rows of images without a box to errors. It can be called several
+            times: each call has the sizes of some of the images. The size is zeros for all other images, skipped images, and errors.
         flipped: bool ``(N,)``: whether to mirror each image left to right.
         rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, or a tuple of N arrays ``(H, W, 3)``. If it is a list of length N, the
             list receives the unscaled boxes.

@@ -4,8 +4,9 @@ A block is a file that never changes. The file gets its name when it is complete
 number. After the data, the file has checksums of its pages and name, so that a damaged or wrong block is detected and fetched again.
 Reading a block sets the file's modification time, because many disks are mounted without access times.
 
-When a process has written a fraction of the limit, the process removes the least recently used blocks. Only one process at a time removes
-blocks. A process that has a removed block open can still read the block.
+After a process has written 1/50 of the limit, it checks the size of the cache. If the cache exceeds the limit, the process removes the
+least recently used blocks and unused copies. Only one process at a time removes blocks. A process that has a removed block open can still
+read the block.
 
 The cache is optional. If the cache cannot be written or read, highway logs one warning, and reads objects from the store.
 """
@@ -52,7 +53,7 @@ class BlockCache:
 
     Args:
         folder: The folder. If it does not exist, it is created.
-        limit: Maximum total bytes of the blocks.
+        limit: Maximum total bytes of blocks and copies. The cache can exceed the limit until the next eviction.
 
     Raises:
         ConfigError: the folder cannot be created or written to.
@@ -103,7 +104,7 @@ class BlockCache:
         return data[part.start - begin : part.stop - begin]
 
     def write(self, name: str, data: bytes) -> int:
-        """Store a block if possible. Return the number of blocks that were evicted to make room."""
+        """Store a block if possible. Then evict if necessary, and return the number of evicted blocks and copies."""
         try:
             return self._write(name, data)
         except OSError as error:
@@ -147,12 +148,12 @@ class BlockCache:
         return removed or 0
 
     def evict(self, keep: str = "") -> int | None:
-        """Remove the least recently used blocks until there is room. Return the number of removed blocks.
+        """If the cache exceeds its limit, remove the least recently used blocks and unused copies. Return the number of removed ones.
 
-        Return ``None`` if another process or thread is evicting, because only one can evict at a time.
+        Only one process or thread evicts at a time. If another one is evicting, return ``None``.
 
         Args:
-            keep: The name of a copy that is not removed.
+            keep: The name of a copy that must not be removed.
         """
         with locked(os.path.join(self.folder, "evicting.lock")) as mine:
             if not mine:

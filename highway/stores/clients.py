@@ -30,7 +30,8 @@ class StoreFailure(Exception):
     """A failed request.
 
     Args:
-        why: The kind of failure. ``"again"``: the same request might succeed later.
+        why: The kind of failure. ``"again"``: the same request might succeed later. ``"missing"``: there is no such object or folder.
+            ``"refused"``: access is denied. ``"unsupported"``: the store does not support the request. ``"other"``: any other failure.
         text: The library's message without credentials, for the user.
     """
 

@@ -72,7 +72,8 @@ def local_copy(path: str) -> str:
     Raises:
         ConfigError: there is no cache.
         CacheFullError: the cache is too small for the copy.
-        FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: the object or folder cannot be read.
+        FileNotFoundError: the object or folder does not exist.
+        PermissionError, StoreError: the object or folder cannot be read.
         DatasetError: the object or folder changed while it was copied.
     """
     url = parse(path)

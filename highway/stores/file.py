@@ -115,10 +115,13 @@ def open_text(path: str) -> io.TextIOBase:
 
 
 def exists(path: str) -> bool:
-    """Return whether a file, folder or object exists at a path or URL.
+    """Return whether a file or folder exists at a path, or an object at a URL. A folder of a store does not count.
 
     Args:
         path: A path or URL.
+
+    Raises:
+        PermissionError, StoreError: the store denies access or does not answer.
 
     >>> exists("nowhere.txt")
     False
@@ -133,7 +136,9 @@ def exists(path: str) -> bool:
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Return the first ``size`` bytes of a file or object. The result is shorter for a smaller file, and empty if there is no file.
+    """Return the first ``size`` bytes of a file or object. If the file is smaller, return the whole file.
+
+    The result is empty if there is no file, if the path is a folder, or if a store denies access.
 
     Args:
         path: A path or URL.
@@ -194,7 +199,9 @@ def names_in(folder: str) -> set[str]:
 
 
 def present_in(folder: str) -> Callable[[str], bool]:
-    """Return a function of a path relative to the folder that returns whether the path exists. A store's folder is listed only once.
+    """Return a function that tests whether a path relative to the folder exists.
+
+    A folder of a store is listed only once, by this call. The function does not notice later changes of this folder.
 
     Args:
         folder: The path or URL of a folder.
@@ -218,6 +225,9 @@ def remove(path: str) -> None:
     Args:
         path: A path or URL.
 
+    Raises:
+        FileNotFoundError: there is no file at the path. No error is raised if there is no object at the URL.
+
     >>> with open("a.txt", "w") as file:
     ...     size = file.write("some text")
     >>> remove("a.txt")
@@ -238,12 +248,12 @@ def state_of(path: str) -> FileState:
 
 
 def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:
-    """Return a text that changes when a file is renamed, removed or written to. ``files`` are pairs of a name, and a path or URL."""
+    """Return a text that changes when a file is renamed, removed or written to. ``files`` are pairs (name, path or URL)."""
     return fingerprint(states_of(files))
 
 
 def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState]]:
-    """Yield the names and states of files. ``files`` are pairs of name and path or URL. States of objects are requested concurrently."""
+    """Yield the names and states of files. ``files`` are pairs (name, path or URL). States of objects are requested concurrently."""
     named = list(files)
     if any(is_url(path) for _, path in named):
         from highway.stores.remote import states_at_once  # imported here, because local paths do not need this module

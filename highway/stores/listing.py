@@ -35,8 +35,8 @@ class Listing:
 
     Args:
         url: The URL of the folder.
-        keys: The keys of the objects, relative to the folder, with ``/``. Their order is that of a walk that sorts the names in each
-            folder.
+        keys: The keys of the objects, relative to the folder, with ``/``. They have the same order as a walk through the folders that
+            sorts the names in each folder.
         states: int64 ``(N, 2)``: the states of the objects.
         made: Time when the folder was listed, in seconds since 1970.
     """
@@ -126,7 +126,8 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
         folder: Whether a URL without a pattern is always a folder. ``False``: the URL is an object if its name matches ``names``.
 
     Raises:
-        FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: as for :func:`listing_of`.
+        FileNotFoundError: the object or folder does not exist.
+        PermissionError, StoreError, DatasetError: for the reasons listed in :func:`listing_of`.
     """
     url, (name, mark, query) = parse(path), path.partition("?")
     if not glob.has_magic(name):

@@ -27,7 +27,7 @@ class ObjectStream(io.RawIOBase):
         FileNotFoundError: the object does not exist.
         PermissionError: this process is not allowed to read the object.
         StoreError: the store does not answer.
-        DatasetError: the object has changed while it was read.
+        DatasetError: the object changed while it was read.
     """
 
     def __init__(self, url: str) -> None:
@@ -42,7 +42,7 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return the available bytes, at most ``size``. Return empty bytes only at the end."""
+        """Return 1 to ``size`` bytes, or all remaining bytes if ``size`` is negative. Return empty bytes only at the end."""
         if size < 0:
             return b"".join([self._part, *self._parts])
         if not self._part:

@@ -29,8 +29,9 @@ class StoreOptions:
         listing: The file that keeps the listing of a folder: a file name in the same folder, or a path or URL. Empty: the listing is not
             kept.
         listing_hours: Hours after which a kept listing is updated. 0: update the listing now.
-        requests: Maximum number of concurrent requests to a bucket.
-        attempts: Maximum number of attempts of a request. If the last attempt fails, an error is raised.
+        requests: Maximum number of concurrent requests of this process to a bucket. URLs with different options are counted separately.
+        attempts: Maximum number of attempts of a request. Before the first answer of the store, the maximum is 3, because the address might
+            be wrong. If the last attempt fails, an error is raised.
         timeout: Maximum seconds of one attempt of a request.
         hedge: If a request has no answer after this multiple of the usual time, the request is sent a second time, and the first answer
             counts. 0: requests are never sent twice.

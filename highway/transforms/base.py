@@ -24,7 +24,7 @@ from highway.parameters.overrides import speaks_for
 
 @runtime_checkable
 class TransformLike(Protocol):
-    """An object with the methods of :class:`Transform`. It need not be a subclass.
+    """An object with the methods below, which is not necessarily a :class:`Transform`. The other methods of ``Transform`` are optional.
 
     >>> isinstance(FlipX(), TransformLike), isinstance(print, TransformLike)
     (True, False)
@@ -54,8 +54,8 @@ class Transform(ABC):
     """Base class of transforms. A transform changes an image and its boxes, points and mask by the same random parameters.
 
     An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. A subclass must define ``image``. All other methods have defaults: by default,
-    a transform has no random parameters, and does not change boxes, points and mask. Subclassing is optional: any object with the same
-    methods works (:class:`TransformLike`).
+    a transform has no random parameters, and does not change boxes, points and mask. Subclassing is optional: highway accepts any object
+    with the methods of :class:`TransformLike`.
 
     No method modifies its arguments. The result of a method can be the argument itself or a view of the argument.
 
@@ -138,9 +138,10 @@ class Writing(Protocol):
 
 @runtime_checkable
 class BoxCrop(Protocol):
-    """A crop whose box depends only on the image's size. A reader can draw the box first, and decode only the pixels in the box.
+    """A crop for the parameter ``crop`` of readers. The reader draws the box first, and then decodes only the pixels in the box.
 
-    ``box`` returns (top, left, height, width) within the image. If ``shape`` (height, width) differs from the box, the pixels are resized.
+    ``box`` returns (top, left, height, width) within the image. The box can depend on the image's size and on random numbers. ``shape`` is
+    (height, width) of the result, the same for all images. If the box has another size, the reader resizes its pixels.
 
     >>> isinstance(RandomCrop((32, 32)), BoxCrop), isinstance(Slicer(), BoxCrop)
     (True, False)
@@ -177,7 +178,7 @@ class RunCrop(BoxCrop, Protocol):
 
 
 def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
-    """Return whether a reader can call a crop's ``draw_boxes``. Return ``False`` if a subclass overrides only ``box``."""
+    """Return whether a reader can call ``draw_boxes`` of a crop. If a subclass overrides only ``box``, return ``False``."""
     return speaks_for("draw_boxes", "box", crop)
 
 
@@ -241,7 +242,9 @@ class _Cutting(Geometric):
 
 
 class Crop(_Cutting):
-    """Base class of crops whose box depends only on the image's size.
+    """Base class of crops whose box depends only on the image's size and random numbers.
+
+    A subclass that also defines ``shape``, the size of the result, is a :class:`BoxCrop`.
 
     >>> class LeftHalf(Crop):
     ...     def box(self, size, rng):

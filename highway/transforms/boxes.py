@@ -23,7 +23,7 @@ Overlaps = Annotated[
 @checked
 @dataclass(frozen=True)
 class SanitizeBoxes(Transform):
-    """Remove boxes that are too small or not visible enough, together with their rows in ``with_boxes`` of Augmentations.
+    """Remove boxes that are too small or not visible enough. Their rows in the ``with_boxes`` fields of Augmentations are also removed.
 
     A removed box is (0, 0, 0, 0) until the last transform has run. Then all empty boxes are removed, including the padding of a batch.
 
@@ -78,19 +78,21 @@ class _Drawn(NamedTuple):
 class RandomIoUCrop(SeeingCrop):
     """Crop a random box that overlaps with a box of the image by at least a random fraction.
 
-    The crop of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as in torchvision's ``RandomIoUCrop``. This
-    transform draws a minimum overlap (intersection over union), and then up to ``trials`` crops. It takes the first crop that has at least
-    this overlap with a box whose centre is in the crop. If there is no such crop, it draws a new minimum overlap. If the minimum overlap is
-    1 or more, the image does not change. A box whose centre is outside the crop becomes (0, 0, 0, 0). :class:`SanitizeBoxes` removes such
-    boxes. An image without boxes does not change. Without ``rng``, no image changes.
+    From "SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2, as in torchvision's ``RandomIoUCrop``. The transform draws a
+    minimum overlap (intersection over union), and then up to ``trials`` crops. It takes the first crop that has at least this overlap with
+    a box whose centre is in the crop. If there is no such crop, it draws a new minimum overlap, up to 100 times. If the drawn minimum
+    overlap is 1 or more, or if no crop is found, the image does not change. An image without boxes does not change. Without ``rng``, no
+    image changes.
+
+    A box whose centre is outside the crop becomes (0, 0, 0, 0). To remove such boxes, add :class:`SanitizeBoxes` after this transform.
 
     Args:
         min_scale: Minimum height and width of the crop, as a fraction of the image's height and width.
         max_scale: Maximum height and width of the crop, as a fraction of the image's height and width.
         min_aspect_ratio: Minimum width / height of the crop.
         max_aspect_ratio: Maximum width / height of the crop.
-        sampler_options: The minimum overlaps from which to choose.
-        trials: Number of crops to try per minimum overlap.
+        sampler_options: The minimum overlaps from which to draw, each at least 0. A value of 1 or more leaves the image unchanged.
+        trials: Maximum number of crops to draw for each minimum overlap.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
     >>> augment = Augmentations([RandomIoUCrop()], boxes="boxes")
@@ -150,14 +152,15 @@ _ROUNDS = 100
 @checked
 @dataclass(frozen=True)
 class BoxSafeCrop(SeeingCrop):
-    """Crop a random box that contains all boxes of the image, clipped to the image.
+    """Crop a random box that contains all boxes of the image. Parts of boxes outside the image are ignored.
 
-    Each side of the crop is at a random position: uniform between the image's side and the outermost box. If there are no boxes, the
-    position is uniform between the image's side and centre. Without ``rng``, the image does not change. Results have different sizes, so
-    add a :class:`Resize` after this transform.
+    The position of each side of the crop is uniform between the image's side and the nearest side of the box around all boxes. If there are
+    no boxes, the position is uniform between the image's side and centre. Without ``rng``, the image does not change. Results have
+    different sizes, so add a :class:`Resize` after this transform.
 
     Args:
-        erosion: Maximum fraction, from 0 to 1, of the box around all boxes that the crop can cut off. With 0, nothing is cut off.
+        erosion: Maximum fraction of the box around all boxes that the crop can cut off, from 0 to 1: of its height, half at the top and
+            half at the bottom, and of its width in the same way. With 0, nothing is cut off.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
     >>> augment = Augmentations([BoxSafeCrop()], boxes="boxes")

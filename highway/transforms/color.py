@@ -176,8 +176,8 @@ class Grayscale(Transform):
     """Convert RGB to grey with probability ``p``.
 
     Args:
-        p: Probability, from 0 to 1. If ``keep_channels`` is ``False``, ``p`` must be 1, because all images of a batch must have the same
-            number of channels.
+        p: Probability, from 0 to 1. Without ``rng``, the image changes only if ``p`` is 1. If ``keep_channels`` is ``False``, ``p`` must be
+            1, because all images of a batch must have the same number of channels.
         keep_channels: Whether the result has as many channels as the image, all with equal values. ``False``: the result is ``(H, W, 1)``.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)

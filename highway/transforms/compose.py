@@ -1,7 +1,8 @@
 """Transforms that consist of other transforms: all in sequence, or a random selection.
 
-Such a transform first draws the parameters of all its parts. Then it applies the parts to the image and its annotations. Consecutive warps
-become one warp, whose matrix is the product of their matrices. One warp is faster than several warps, and interpolates only once.
+Such a transform first selects its parts and draws their parameters. Then it applies these parts to the image and its annotations. It
+replaces consecutive warps by one warp, whose matrix is the product of their matrices. One warp is faster than several warps, and
+interpolates only once.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Steps(Transform):
         return points
 
     def inside(self, points: np.ndarray, params: list[Step], size: Size) -> np.ndarray:
-        """Return whether each point has stayed inside the image in all steps, bool ``(N,)``."""
+        """Return whether each point is inside the image after each of the steps, bool ``(N,)``."""
         stay = np.ones(len(points), np.bool_)
         for _, transform, drawn, before in _joined(params):
             if isinstance(transform, Steps):
@@ -162,7 +163,7 @@ class _Composite(Steps):
         return steps
 
     def _after(self, seen: Seen | None, steps: list[Step]) -> Seen | None:
-        """Return the boxes after these steps."""
+        """Return the boxes and their visible fractions after these steps."""
         if seen is None or not steps:
             return seen
         boxes, size = seen.boxes, steps[0].size
@@ -182,7 +183,7 @@ def _several(given: object) -> bool:
 
 
 def applied(image: np.ndarray, steps: list[Step]) -> np.ndarray:
-    """Apply steps to an image, one by one."""
+    """Apply steps to an image, one by one. Consecutive warps are not replaced by one warp."""
     for step in steps:
         image = step.transform.image(image, step.params)
     return image
@@ -221,7 +222,7 @@ class Chain(_Composite):
     """Apply all transforms in sequence.
 
     Args:
-        transforms: The transforms, or lists of them.
+        transforms: A list of transforms, or one transform. A list inside the list is applied in sequence, too.
 
     >>> image = np.arange(4, dtype=np.uint8).reshape(2, 2)
     >>> Chain([FlipX(p=1), FlipY(p=1)])(image)
@@ -239,7 +240,7 @@ class Shuffled(_Composite):
     """Apply all transforms in random order. Without ``rng``, apply them in the order of the list.
 
     Args:
-        transforms: The transforms, or lists of transforms. A list inside the list counts as one transform and keeps its order.
+        transforms: A list of transforms, or one transform. A list inside the list counts as one transform and keeps its order.
 
     >>> image = np.zeros((4, 6, 3), np.uint8)
     >>> Shuffled([Rotate90(), FlipX()])(image, np.random.default_rng(0)).shape
@@ -258,10 +259,10 @@ class _AtTimes:
 @checked
 @dataclass(frozen=True)
 class Sometimes(_Composite, _AtTimes):
-    """Apply all transforms in sequence with probability ``p``, otherwise no transform. Without ``rng``, apply them only if ``p`` is 1.
+    """With probability ``p``, apply all transforms in sequence. Otherwise, apply none. Without ``rng``, apply them only if ``p`` is 1.
 
     Args:
-        transforms: The transforms, or lists of them.
+        transforms: A list of transforms, or one transform. A list inside the list is applied in sequence, too.
         p: Probability, from 0 to 1.
 
     >>> image = np.array([[1, 2, 3]], np.uint8)

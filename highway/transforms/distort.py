@@ -61,8 +61,8 @@ def _size(image: np.ndarray) -> Size:
 class Elastic(_Distortion):
     """Distort by a smooth random field ("Best practices for CNNs", Simard et al. 2003). Without ``rng``, the image does not change.
 
-    The field is as strong and as smooth as the field of torchvision's ``ElasticTransform``, which is uniform noise, blurred by a Gaussian,
-    times ``alpha / 2`` pixels. highway draws the field on a coarse grid and interpolates it by splines.
+    The field is as strong and as smooth as the field of torchvision's ``ElasticTransform``, which is uniform noise that is blurred by a
+    Gaussian and multiplied by ``alpha / 2`` pixels. highway draws the field on a coarse grid and interpolates it by splines.
 
     Args:
         alpha: Strength of the field.

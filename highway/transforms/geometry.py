@@ -29,7 +29,7 @@ class _Flip(Geometric):
     """Flip an image with probability ``p``.
 
     Args:
-        p: Probability, from 0 to 1.
+        p: Probability, from 0 to 1. Without ``rng``, the image changes only if ``p`` is 1.
     """
 
     axis: ClassVar[Literal[0, 1]]  # axis of the image's array
@@ -146,10 +146,10 @@ class PadCrop(Geometric):
 @checked
 @dataclass(frozen=True)
 class Transpose(Geometric):
-    """Swap rows and columns with probability ``p``.
+    """Swap rows and columns with probability ``p``. The images of a batch can then differ in size, if they are not square.
 
     Args:
-        p: Probability, from 0 to 1.
+        p: Probability, from 0 to 1. Without ``rng``, the image changes only if ``p`` is 1.
 
     >>> Transpose(p=1)(np.array([[1, 2, 3]], np.uint8)).tolist()
     [[1], [2], [3]]
@@ -174,6 +174,8 @@ class Transpose(Geometric):
 @dataclass(frozen=True)
 class Rotate90(Geometric):
     """Rotate the image counterclockwise by a random multiple of 90 degrees. Without ``rng``, the image does not change.
+
+    The images of a batch can then differ in size, if they are not square.
 
     >>> image = np.array([[1, 2, 3], [4, 5, 6]], np.uint8)
     >>> Rotate90()(image, np.random.default_rng(0))
@@ -326,7 +328,7 @@ class RandomZoomOut(_Pasted):
 
     Args:
         fill: Colour of the canvas: a number, or one number per channel.
-        side_range: Minimum and maximum factor by which the canvas is larger than the image, from 1 to 10.
+        side_range: Minimum and maximum of canvas height / image height, from 1 to 10. The factor of the width is the same.
         p: Probability, from 0 to 1.
 
     >>> image = np.zeros((10, 10, 3), np.uint8)

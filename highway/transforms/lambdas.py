@@ -24,8 +24,8 @@ class Lambda(Transform):
 
     Args:
         fn: The function. Its first argument is the image, ``(H, W, C)`` or ``(H, W)``. If the function has a parameter ``rng``, it also
-            gets a separate random generator for each image, or ``None`` if transforms run without random numbers. The function returns a
-            new image of the same height and width. In YAML, write ``package.module:name``. For ``Processes``, define the function at the
+            receives a random generator for this image, or ``None`` if the transform is called without ``rng``. The function returns an
+            image of the same height and width. In YAML, write ``package.module:name``. For ``Processes``, define the function at the
             top level of a module.
 
     Raises:

@@ -21,7 +21,7 @@ class _Maybe(Transform):
     """A transform that is applied with probability ``p``.
 
     Args:
-        p: Probability, from 0 to 1.
+        p: Probability, from 0 to 1. Without ``rng``, the transform is applied only if ``p`` is 1.
     """
 
     p: Probability = 0.5
@@ -45,6 +45,9 @@ class Gamma(Transform):
     Args:
         exponent: Minimum and maximum of the power. A power below 1 makes the image brighter.
 
+    Raises:
+        ValueError: a float image has a value above 1.5.
+
     >>> image = np.array([[0, 100, 255]], np.uint8)
     >>> Gamma((0.5, 0.5))(image, np.random.default_rng(0))
     array([[  0, 160, 255]], dtype=uint8)
@@ -62,7 +65,7 @@ class Gamma(Transform):
 @checked
 @dataclass(frozen=True)
 class Posterize(_Maybe):
-    """Keep the upper ``bits`` bits of each byte, with probability ``p``.
+    """Keep the upper ``bits`` bits of each value, with probability ``p`` (:func:`highway.functional.posterize`).
 
     Args:
         bits: Number of bits, from 0 to 8.

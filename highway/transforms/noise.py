@@ -161,7 +161,7 @@ class _Holes(Transform):
     """Fill boxes of the image. Annotations do not change.
 
     Args:
-        p: Probability, from 0 to 1.
+        p: Probability, from 0 to 1. Without ``rng``, the image does not change.
         fill: Value of the boxes: a number, one number per channel, or ``"random"`` (noise over the full range).
     """
 
@@ -285,7 +285,7 @@ class Cutout(_Holes):
 
 
 def _share(side: float, length: int) -> float:
-    """Return a side as a fraction of a length, at most 1. An integer is a number of pixels."""
+    """Return a side as a fraction of a length, at most 1. If ``side`` is an integer, it is a number of pixels."""
     return min(1.0, side / length) if isinstance(side, int) else side
 
 

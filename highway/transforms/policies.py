@@ -121,11 +121,11 @@ def _magnitude(space: Space, kind: str, level: float, size: Size, rng: Generator
 @checked
 @dataclass(frozen=True)
 class RandAugment(_Policy):
-    """Apply random operations out of 14, all with the same magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
+    """Apply random operations out of 14, all at the same level of magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
 
     Args:
-        num_ops: Number of operations.
-        magnitude: Level of the magnitude, from 0 to ``num_magnitude_bins - 1``.
+        num_ops: Number of operations. An operation can be drawn several times.
+        magnitude: Level of the magnitude, from 0 to ``num_magnitude_bins - 1``. Each operation has its own magnitude at this level.
         num_magnitude_bins: Number of levels of magnitude.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
@@ -217,13 +217,13 @@ class _Mixed(NamedTuple):
 class AugMix(Transform):
     """Mix the image with augmented copies of it ("AugMix", Hendrycks et al. 2020). Without ``rng``, the image does not change. uint8 only.
 
-    Boxes, points and masks do not change. If an item has boxes, points or masks, set ``geometric=False``.
+    Boxes, points and masks do not change, even if ``geometric`` is true. If an item has boxes, points or masks, set ``geometric=False``.
 
     Args:
-        severity: Maximum level of the random magnitudes, from 1 to 10.
+        severity: Number of levels of magnitude from which to draw, from 1 to 10. The levels are 0 to ``severity - 1``, out of 0 to 9.
         mixture_width: Number of augmented copies.
         chain_depth: Number of operations per copy. 0 means a random number from 1 to 3.
-        alpha: Parameter of the Dirichlet distributions of the weights.
+        alpha: Parameter of the Beta and Dirichlet distributions from which the weights of the image and its copies are drawn.
         all_ops: Whether to include brightness, contrast, colour and sharpness.
         geometric: Whether to include operations that move pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.

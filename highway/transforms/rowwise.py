@@ -1,6 +1,6 @@
-"""Change many small images by few calls. If a transform changes each row independently, it gets several images, stacked vertically.
+"""Change many small images by few calls. A transform that changes each row independently is called with several stacked images.
 
-Each call takes some microseconds. For an image of 32x32 pixels, the overhead of the call is most of the time.
+The images are stacked vertically. Each call takes some microseconds, which is most of the time for an image of 32x32 pixels.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _AT_ONCE = 2**17  # number of bytes of images per call, so that images and resul
 
 
 def is_rowwise(transform: object) -> bool:
-    """Return whether a transform's own class sets ``rowwise = True``. A subclass does not inherit it, because it might act differently."""
+    """Return whether a transform's own class sets ``rowwise = True``. Subclasses do not inherit it: they might need whole images."""
     return vars(type(transform)).get("rowwise") is True
 
 
 def at_once(transforms: Sequence[object], images: object) -> int:
-    """Return the number of images to change by one call. This is above 1 only for an array ``(B, H, W, C)`` of small images."""
+    """Return the number of images to change by one call. It can be above 1 only for an array ``(B, H, W, C)`` of small images."""
     if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.size):
         return 1
     size = images[0].nbytes

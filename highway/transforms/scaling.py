@@ -17,7 +17,7 @@ from highway.transforms.parameters import Number, PerChannel
 @checked
 @dataclass(frozen=True)
 class RescaleImages(Transform):
-    """Return ``(image - offset) * scale`` as float32. The defaults map values from 0 to 255 to values from -1 to 1.
+    """Return ``(image - offset) * scale`` as float32. The defaults map values from 0 to 255 to values from -1 to 0.992.
 
     Args:
         scale: A number, or one number per channel.
@@ -45,7 +45,7 @@ class Normalize(Transform):
 
     Args:
         mean: A number, or one number per channel, as a fraction of the full range. By default, the values of ImageNet.
-        std: A number, or one number per channel, above 0. By default, the values of ImageNet.
+        std: A number, or one number per channel, above 0, as a fraction of the full range. By default, the values of ImageNet.
 
     >>> Normalize(mean=0.5, std=0.5)(np.array([[0, 255]], np.uint8))
     array([[-1.,  1.]], dtype=float32)
@@ -137,7 +137,8 @@ class MeanVarianceNormalize(Transform):
     """Return ``(image - mean) / deviation`` as float32, with the image's own mean and standard deviation.
 
     Args:
-        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses those of each channel separately.
+        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses the mean and deviation of each channel
+            separately.
 
     >>> MeanVarianceNormalize()(np.array([[1, 3]], np.uint8))
     array([[-1.,  1.]], dtype=float32)

@@ -24,11 +24,16 @@ class Resize(Geometric):
     """Resize the image.
 
     Args:
-        shape: With mode ``"resize"``, (height, width) in pixels, or a float as a factor: 0.5 halves height and width. With any other mode,
-            the length of one side in pixels. The other side is chosen so that the aspect ratio does not change.
+        shape: With mode ``"resize"``, (height, width) in pixels, or a float as a factor, above 0 and at most 10: 0.5 halves height and
+            width. With any other mode, the length of one side in pixels. The aspect ratio then does not change.
         mode: ``"resize"``, or the side whose length is ``shape``: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.
+
+    Raises:
+        ConfigError: ``shape`` does not fit the mode, for example an int with mode ``"resize"`` (on construction).
+        ValueError: with mode ``"width"`` or ``"shorter"``, the result would have more than 100 times as many pixels as the image, and more
+            than 100 times as many pixels as a square with this side.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> Resize((224, 224))(photo).shape, Resize(256, mode="shorter")(photo).shape, Resize(0.5)(photo).shape
@@ -105,6 +110,10 @@ class ResizeShortestEdge(_Scaled):
             exceed this length, both edges become shorter.
         interpolation: See :class:`Resize`.
 
+    Raises:
+        ValueError: ``max_size`` is ``None``, and the result would have more than 100 times as many pixels as the image, and more than 100
+            times as many pixels as a square with the shorter edge.
+
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> ResizeShortestEdge([240, 270], max_size=333)(photo, np.random.default_rng(0)).shape
     (250, 333, 3)
@@ -137,7 +146,8 @@ def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
     """Return the new size of an image after one edge was set to a requested length.
 
     Raises:
-        ValueError: the result would have more than 100 times as many pixels as the image, and as a square with the requested edge.
+        ValueError: the result would have more than 100 times as many pixels as the image, and more than 100 times as many pixels as a
+            square whose sides have the requested length.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
@@ -158,8 +168,9 @@ class RandomResize(_Scaled):
     Args:
         xrange: Minimum and maximum factor of the width, at most 10. Integers are also factors, not numbers of pixels.
         yrange: Minimum and maximum factor of the height. ``None`` uses the factor of the width, which keeps the aspect ratio.
-        minimum: Minimum height and width of the result in pixels.
-        aspect_ratio_thres: Maximum difference between the two factors, as a fraction of the width's factor. 0 keeps the aspect ratio.
+        minimum: Minimum height and width of the result in pixels. This can change the aspect ratio.
+        aspect_ratio_thres: Maximum difference between the two factors, as a fraction of the width's factor. 0 keeps the aspect ratio. If
+            ``xrange`` and ``yrange`` do not permit such a difference, the difference is the smallest that they permit.
         interpolation: See :class:`Resize`.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
@@ -199,7 +210,7 @@ class RandomResize(_Scaled):
 @checked
 @dataclass(frozen=True)
 class LargeScaleJitter(_Scaled):
-    """Resize the image to fit into ``target_size`` times a random factor. Without ``rng``, the factor is 1.
+    """Resize the image to fit into ``target_size`` times a random factor, with the same aspect ratio. Without ``rng``, the factor is 1.
 
     This transform is the same as torchvision's ``ScaleJitter``. To also crop and pad to ``target_size``, as in "Simple copy-paste is a
     strong data augmentation method" (Ghiasi et al. 2021), add ``Paste(target_size, "random")`` after this transform.
