@@ -131,7 +131,7 @@ def affine(
 def about_centre(
     size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
 ) -> np.ndarray:
-    """Return the matrix of a linear map that moves the image's centre to the centre of a result of size ``onto``. Rows are x and y."""
+    """Return the matrix of a linear map that moves the image's centre to the centre of a result of size ``onto``."""
     (a, b), (c, d) = linear
     x, y = size[1] / 2, size[0] / 2
     right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)

@@ -1,7 +1,8 @@
 """Decode several images into rows of a batch: first read all headers, then draw all boxes, then decode the pixels.
 
-The C extension decodes a run of plain JPEGs in two calls, which release Python's global interpreter lock. Other images are decoded one by
-one. Without the extension, all images are decoded one by one. Pixels and errors are the same in both cases.
+The C extension decodes a run (consecutive images) of plain JPEGs in two calls, which release Python's interpreter
+lock. Other images are decoded one by one. Without the extension, all images are decoded one by one. Pixels and errors are the same in both
+cases.
 """
 
 from __future__ import annotations

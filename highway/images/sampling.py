@@ -50,7 +50,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Lin
     if interpolation == "bilinear":
         return _warp(image, inverse, shape, fill)
     if (cv2 := cv2_or_none()) and (fill == 0 or native(image)):
-        # Add half of OpenCV's coordinate step, so that the second pixel is the nearest of a point in the middle between two pixels.
+        # Add half of OpenCV's coordinate step, so that a point in the middle between two pixels gets the second pixel.
         upward = inverse.copy()
         upward[:2, 2] += 2**-11
         return _nearest(cv2, image, shape, fill, _mover(cv2, upward, shape))

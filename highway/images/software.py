@@ -1,4 +1,6 @@
-"""The software on which pixels depend, such as the JPEG decoder, and a check that all senders of a link use the same software.
+"""The software on which pixels depend, such as the JPEG decoder. A check that all senders of a link use the same software.
+
+A link is a connection through which processes send batches to other processes.
 
 Different decoders decode the same file to different bytes. OpenCV and Pillow round differently when they scale, warp and mix. So processes
 with the same seed yield the same batches only if they use the same software.

@@ -12,7 +12,7 @@ module          purpose
 ``streaming``   an object that is read from beginning to end, with read-ahead
 ``writing``     files that are written here, and uploaded to a store when they are complete
 ``url``         URLs and their options
-``requests``    requests to one bucket: a limit of requests in flight, retries, hedging, counters, and one client per bucket
+``requests``    requests to one bucket: a limit of requests in flight, retries, a second request if one is slow, counters, clients
 ``clients``     the protocol of clients; ``obstore_client`` and ``fsspec_client`` are the implementations
 ``schemes``     the kinds of stores
 ``unchanging``  a local file that must not change while it is read

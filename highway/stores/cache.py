@@ -1,8 +1,9 @@
 """A cache of blocks of objects on a local disk, which all processes of the machine can share.
 
-A block is a file that never changes. The file gets its name when it is complete. The name depends on the object's state and the block's
-number. After the data, the file has checksums of its pages and name, so that a damaged or wrong block is detected and fetched again.
-Reading a block sets the file's modification time, because many disks are mounted without access times.
+A block is a part of an object, in a file that never changes. The file gets its name when it is complete. The name depends on the object's
+state (size, and ETag or modification time) and the block's number. After the data, the file has checksums of its pages and name, so that a
+damaged or wrong block is detected and fetched again. Reading a block sets the file's modification time, because many disks are mounted
+without access times.
 
 After a process has written 1/50 of the limit, it checks the size of the cache. If the cache exceeds the limit, the process removes the
 least recently used blocks and unused copies. Only one process at a time removes blocks. A process that has a removed block open can still

@@ -1,7 +1,8 @@
 """Copy objects, or folders of objects, to local files, for libraries that need files.
 
-The copies are in the cache, in ``copies/NAME/``. NAME depends on the state of the objects, so changed objects are copied again. A process
-that uses a copy holds a shared lock on ``copies/NAME.lock`` until the process ends. So no other process removes a copy in use.
+The copies are in the cache, in ``copies/NAME/``. NAME depends on the state of the objects (size, and ETag or modification
+time), so changed objects are copied again. A process that uses a copy holds a shared lock on ``copies/NAME.lock`` until the process ends.
+So no other process removes a copy in use.
 """
 
 from __future__ import annotations

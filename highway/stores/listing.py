@@ -1,7 +1,7 @@
 """List the objects in a folder of a store, in the same order as a walk through folders on disk. A file can keep the listing.
 
-A kept listing is JSON, compressed with gzip. The listing contains each object's state, so reading an object that was changed or removed
-later raises an error. New objects appear when the listing is updated.
+A kept listing is JSON, compressed with gzip. The listing contains each object's state (size, and ETag or modification time). If an
+object is changed or removed later, reading the object raises an error. New objects appear when the listing is updated.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ CHECK_EVERY = 60.0  # if the last answer is older than these seconds, check() re
 
 
 class StoredObject(UnchangingFile):
-    """An object that is read by position. Each answer contains the object's state, so that a change is noticed.
+    """An object that is read by position. If the object has changed, reading raises DatasetError.
+
+    Most stores return the object's state with each answer. For other stores, the state is requested again after a minute.
 
     Args:
         url: The URL.
@@ -154,7 +156,7 @@ def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> lis
 
 
 async def asked_for(wanted: FileRange) -> bytes:
-    """Return a part of an object without a cache. Runs on the thread of the stores."""
+    """Request a part of an object, even if the part is cached. Runs on the thread of the stores."""
     return await _part(wanted).asked()
 
 

@@ -216,7 +216,7 @@ def basename(path: str) -> str:
 
 
 def beside(path: str, suffix: str) -> str:
-    """Return the path or URL of a neighbouring file, whose name has a suffix in addition. A URL keeps its query.
+    """Return the path or URL of the file whose name is the name of ``path`` plus a suffix. A URL keeps its query.
 
     Args:
         path: The path or URL of a file.

@@ -24,7 +24,9 @@ from highway.parameters.overrides import speaks_for
 
 @runtime_checkable
 class TransformLike(Protocol):
-    """An object with the methods below, which is not necessarily a :class:`Transform`. The other methods of ``Transform`` are optional.
+    """An object with the methods ``draw``, ``image``, ``boxes``, ``points``, ``mask`` and ``__call__`` of :class:`Transform`.
+
+    The object's class need not be a subclass of ``Transform``. All other methods of ``Transform`` are optional.
 
     >>> isinstance(FlipX(), TransformLike), isinstance(print, TransformLike)
     (True, False)

@@ -158,9 +158,9 @@ class Rotate(Warp):
 @checked
 @dataclass(frozen=True)
 class Zoom(Warp):
-    """Scale the image by a random factor from ``1 - fac`` to ``1 + fac`` and keep its size. Without ``rng``, the image does not change.
+    """Zoom in or out by a random factor from ``1 - fac`` to ``1 + fac``. Without ``rng``, the image does not change.
 
-    A smaller image is placed at a random position on a background of 0. A larger image is cropped at a random position.
+    A smaller image is placed at a random position on a background of 0. A larger image is cropped to its old size at a random position.
 
     Args:
         fac: Maximum distance of the factor from 1, at least 0 and below 1.
@@ -190,7 +190,7 @@ class Zoom(Warp):
 @checked
 @dataclass(frozen=True)
 class RotateAndCropValid(Warp):
-    """Rotate the image around its centre by a random angle up to ``angle``, and crop the largest box without new pixels.
+    """Rotate the image around its centre by a random angle, and crop the largest box that lies within the rotated image.
 
     Results have different sizes, so add a :class:`Resize` after this transform. Without ``rng``, the image does not change.
 
