@@ -28,7 +28,7 @@ class LabelList(NamedTuple):
 
 
 def read_labels(path: str, class_names: str | None) -> LabelList:
-    """Read a list of labels, and the file with the names of the classes if it is given.
+    """Read a list of labels. If ``class_names`` is given, also read this file with the names of the classes.
 
     Raises:
         OSError: one of the files cannot be read.

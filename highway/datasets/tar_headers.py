@@ -1,4 +1,4 @@
-"""Parse plain tar headers (only a name and a size) many times as fast as tarfile, and check the ends of archives."""
+"""Parse plain tar headers, which contain only a name and a size, much faster than tarfile, and check the ends of archives."""
 
 from __future__ import annotations
 

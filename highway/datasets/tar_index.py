@@ -20,7 +20,7 @@ from highway.errors import ShardError
 from highway.stores.file import open_file, state_of
 from highway.stores.url import is_url, shown
 
-VERSION = "tar 2"  # of the index of a shard; version 1 did not check the ends of shards
+VERSION = "tar 2"  # version of the index of a shard; version 1 did not check the ends of shards
 Pread = Callable[[int, int], bytes]  # a function of the number of bytes and the position of the first byte
 
 

@@ -114,7 +114,7 @@ def _decompressed(ahead: Ahead) -> Ahead:
 
 
 class _Decompressed:
-    """The decompressed content of a stream. The decompressors compare the checksum at the end."""
+    """The decompressed content of a stream. At the end, the decompressors compare the content with the checksum in the stream."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -204,7 +204,7 @@ def open_shard(path: str) -> BinaryIO:
 
 
 def add_hint(error: FileNotFoundError) -> None:
-    """Add a note to the error of a missing shard, if its name is a pattern."""
+    """If the name of a missing shard is a pattern, add a note about patterns to the error."""
     if "*" in str(error.filename):
         error.add_note("patterns are not supported here; use braces, such as 'photos-{000..015}.tar'")
 
@@ -274,7 +274,8 @@ class _PipeReader(io.RawIOBase):
 class Ahead:
     """A stream that reads ahead in blocks. It makes few system calls for small files, and does not copy large files.
 
-    Each system call gives the GIL to another thread. For files of 100 kB, this takes longer than a copy.
+    A system call releases the GIL, and another thread can take it. For files of 100 kB, waiting for the GIL again takes longer than copying
+    the file.
 
     Args:
         stream: The stream to read. Its ``read`` can return fewer bytes than requested, but returns no bytes only at the end.

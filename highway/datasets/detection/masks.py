@@ -72,7 +72,7 @@ def _as_counts(counts: list[int]) -> np.ndarray:
 
 
 def _decompressed(text: str) -> np.ndarray:
-    """Decompress counts. Each character holds 5 bits. From the fourth count on, the text holds the difference to the count two before."""
+    """Decompress counts. Each character holds 5 bits. The fourth and later numbers are differences from the count two positions before."""
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:

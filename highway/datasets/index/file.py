@@ -75,7 +75,7 @@ class IndexFile:
         content: The content of the file.
         begin: The position of the arrays.
         rows: The value of ``groups`` in the table.
-        again: Computes a group again if its arrays are damaged, when they are first used.
+        again: Computes a group again. It is called if the arrays of the group are damaged when they are first used.
     """
 
     def __init__(self, path: str, content: Any, begin: int, rows: Mapping[str, Any], again: Again) -> None:
@@ -107,7 +107,11 @@ class IndexFile:
 
 
 def index_path(path: str, where: bool | str) -> str:
-    """Return the path of an index: beside the file; or in the folder ``where``, under a name with a digest of the file's path."""
+    """Return the path of the index of a file.
+
+    If ``where`` is a folder, the index is in this folder, and its name contains a digest of the path of the file. Otherwise, the index is
+    beside the file.
+    """
     if isinstance(where, bool):
         return beside(path, SUFFIX)
     whole = shown(path) if is_url(path) else os.path.abspath(path)
@@ -120,8 +124,8 @@ def load_index(path: str, version: str, again: Again) -> IndexFile | None:
 
     Args:
         path: The path or URL. A file on this machine is mapped into memory.
-        version: The kind of the index, and the number of its form.
-        again: Computes a group again if its arrays are damaged, when they are first used.
+        version: The format of the indexed files and the version of their indexes, such as ``"tar 2"``.
+        again: Computes a group again. It is called if the arrays of the group are damaged when they are first used.
     """
     try:
         if is_url(path):

@@ -1,4 +1,4 @@
-"""Find, build and keep the indexes of data files: one index file for the files of each folder."""
+"""Find, build and store the indexes of data files. An index has the positions of the samples in a file. Each folder has one index file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _TICK = 0.05  # seconds between two looks whether another process has finished
 
 
 def indexes_of(paths: Sequence[str], kind: str, version: str, scan: Scan, where: bool | str) -> list[Group]:
-    """Return the index of each file, from the index file of its folder if that has an index for the state of the file.
+    """Return the index of each file. Scan the files whose present state has no index in the index file of their folder.
 
     Args:
         paths: Paths or URLs of files.
         kind: The format of the files. The index file is ``highway-KIND.index``.
-        version: The format, and the number of the form of its indexes.
+        version: The format of the files and the version of their indexes, such as ``"tar 2"``.
         scan: Computes the index of one file.
-        where: ``True``: write the index file of the folder, if it lacks one of the files. A path: write the index file to this folder.
-            ``False``: write no index file.
+        where: ``True``: if the index file of the folder does not list all files, write it again. A path: write the index file to this
+            folder. ``False``: write no index file.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -64,7 +64,7 @@ class _FolderIndex:
             return found | {path: self._scan(path) for path in missing}
         while True:
             with self._lock() as ours:
-                found = self._kept(states)  # another process may have written it meanwhile
+                found = self._kept(states)  # another process can have written the index file meanwhile
                 if len(found) == len(states):
                     return found
                 if ours:
@@ -102,7 +102,7 @@ class _FolderIndex:
 
     @contextmanager
     def _lock(self) -> Iterator[bool]:
-        """Yield whether no other process of this machine writes the index file. The lock is not beside it, where locks might not work."""
+        """Yield whether no other process of this machine writes the index file. The lock is in a local folder, where locks work."""
         from highway.stores.cache import locked  # imported here, because it is not needed to read an index
 
         index = self._path if is_url(self._path) else os.path.abspath(self._path)

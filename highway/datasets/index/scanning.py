@@ -25,7 +25,7 @@ Scan = Callable[[str], Group]
 SECONDS_ALONE = 1.0
 """After this time, other processes scan the remaining files."""
 
-_TICK = 0.05  # seconds between two looks whether a process has ended
+_TICK = 0.05  # seconds between two checks whether a process has ended
 _CODE = """import json, sys
 task = json.load(sys.stdin)
 sys.path[:] = task["sys.path"]
@@ -39,7 +39,7 @@ def scanned(paths: Sequence[str], scan: Scan, version: str) -> dict[str, Group]:
     Args:
         paths: Paths or URLs of files.
         scan: Computes the index of one file.
-        version: The format of the files, and the number of the form of its indexes.
+        version: The format of the files and the version of their indexes, such as ``"tar 2"``.
     """
     found, began, shared = dict[str, Group](), time.monotonic(), any(map(is_url, paths))
     for number, path in enumerate(paths):

@@ -46,9 +46,9 @@ class Interleave:
     """The positions of an epoch of a mix.
 
     The datasets are the leaves of a binary tree. A branch distributes its positions to its left and right half of the datasets, in
-    proportion to their weights and as evenly as integers allow. So after any number of positions, the count of each dataset differs from
-    its share by at most two samples. The height of the tree is the number of steps to find the dataset at a position. Shares are multiples
-    of ``2**-24``.
+    proportion to their weights and as evenly as integers allow. So after any number of positions, the number of samples from each dataset
+    differs from its share by at most two. The height of the tree is the number of steps to find the dataset at a position. Shares are
+    multiples of ``2**-24``.
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
@@ -56,8 +56,9 @@ class Interleave:
             function of the position.
         stop: When the epoch ends. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been read
             completely. Until then, a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
-        length: Number of positions of the epoch. It replaces the end that ``stop`` determines.
-        begin: Position at which these weights begin, if another mix had the positions before.
+        length: Number of positions of the epoch. If given, the epoch ends after this number of positions, and ``stop`` does not determine
+            the end.
+        begin: The first position of this mix, if the earlier positions of the epoch belong to another mix.
         given: Number of samples of each dataset in the epoch before ``begin``.
 
     Attributes:

@@ -10,10 +10,10 @@
     message Int64List { repeated int64 value = 1; }           // packed, or one by one
 
 An Example holds bytes, int64 and float32, and lists of these without a shape. If a field has another type or shape, the writer adds the
-feature ``__types__``: a JSON text that describes the original type of such fields. A dtype (``"<i4"``) is a number; a dtype and a shape
-(``["<f8", [2, 3]]``) are an array; ``"str"`` is a text. ``"ten"`` and ``"json"`` are extensions of a file in a shard with the same bytes
-(:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, are stored in ``int64_list``. float16 and
-float32 are stored in ``float_list``. All other arrays are stored in ``bytes_list``, as bytes in C order, little-endian, for
+feature ``__types__``: JSON that describes the original type of each such field. A dtype (``"<i4"``) stands for a number, a dtype and a
+shape (``["<f8", [2, 3]]``) for an array, and ``"str"`` for a string. ``"ten"`` and ``"json"`` are extensions of a file in a shard with the
+same bytes (:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, are stored in ``int64_list``.
+float16 and float32 are stored in ``float_list``. All other arrays are stored in ``bytes_list``, as bytes in C order, little-endian, for
 ``tf.io.decode_raw``.
 """
 

@@ -28,7 +28,7 @@ from highway.stores.unchanging import UnchangingFile
 HEADER, FOOTER = 12, 4  # bytes before and after a record's data
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _DELTA = 0xA282EAD8
-VERSION = "tfrecord 1"  # of the index of a file
+VERSION = "tfrecord 1"  # version of the index of a file
 WINDOW = 1 << 20  # bytes that are scanned at once, if they contain many records
 _MANY = 32
 HEADERS_AT_ONCE = 1 << 16  # headers whose checksums are checked together
@@ -53,7 +53,7 @@ def framed(data: bytes) -> bytes:
 
 
 def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequence[Data], begins: Sequence[int]) -> None:
-    """Raise DatasetError if the data of a record does not match its checksum.
+    """Raise DatasetError if the data of a record do not match their checksum.
 
     Args:
         file: The file, for messages.
@@ -81,7 +81,7 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 
 def index_of(path: str) -> Group:
-    """Return the index of a file: the positions of its records, and as the last value the size of the file: uint32 or uint64 ``(N + 1,)``.
+    """Return the index of a file: one array uint32 or uint64 ``(N + 1,)``, with the position of each record and then the size of the file.
 
     Raises:
         DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the position.
@@ -155,7 +155,7 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
 
 @cache
 def _tables() -> tuple[np.ndarray, int]:
-    """Return tables to compute the CRC-32C of many 8-byte lengths at once: uint32 ``(8, 256)``, and the CRC-32C of eight zeros.
+    """Return tables to compute the CRC-32C of many 8-byte lengths at once, uint32 ``(8, 256)``, and the CRC-32C of eight zeros.
 
     Entry ``[place, byte]`` is the XOR difference to the CRC-32C of eight zeros if ``byte`` is at ``place``.
     """

@@ -59,7 +59,7 @@ def check_local(component: str, paths: Iterable[str]) -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads pickles of NumPy 1 and of NumPy 2, which renamed its module ``numpy.core`` to ``numpy._core``, with either version."""
+    """Loads pickles that NumPy 1 or NumPy 2 wrote. NumPy 2 renamed the module ``numpy.core`` to ``numpy._core``."""
 
     def find_class(self, module: str, name: str) -> Any:
         if found := _CORE.fullmatch(module):

@@ -25,9 +25,9 @@ class Pieces(Generic[T]):
 
     If several threads need a piece, one thread decodes it. The other threads decode other pieces that they need, and then wait.
 
-    When all rows of a piece were taken, the epoch does not need the piece again, so the piece is removed. It stays if all pieces use at
-    most a quarter of the budget, so that a small table is decoded once for all epochs. If the budget is full, the least recently used
-    pieces are removed.
+    When all rows of a piece were taken, the piece is removed, because the epoch does not need it again. Exception: if all pieces together
+    use at most a quarter of the budget, the piece stays, so that a small table is decoded once for all epochs. If the budget is full, the
+    least recently used pieces are removed.
 
     Args:
         budget: Maximum number of bytes of all cached pieces. At least one piece is always kept. Pieces that are being decoded do not count.
@@ -50,8 +50,8 @@ class Pieces(Generic[T]):
 
         Args:
             wanted: The indexes.
-            decode: Returns a piece, and its number of bytes in memory. This function is an argument, because an attribute that refers to a
-                method of the table would be a reference cycle.
+            decode: Returns a piece, and its number of bytes in memory. The function is an argument of this method, not an attribute of this
+                object. An attribute would refer to the table, and so create a reference cycle.
         """
         missing = []
         for number in wanted:
