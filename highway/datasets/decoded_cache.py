@@ -39,7 +39,7 @@ class DecodedCache:
     Raises:
         FileNotFoundError: the folder has no complete cache (when the dataset is first read).
         DatasetError: the cache is truncated or damaged (when the dataset is first read). Create the cache again.
-        DatasetError: another version of highway, whose format differs, has written the cache. Create the cache again.
+        DatasetError: another version of highway has written the cache in another format. Create the cache again.
         DamagedError: a sample does not match its checksum (when the sample is read).
 
     >>> samples = [{"x": n, "square": n * n} for n in range(3)]

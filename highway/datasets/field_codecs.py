@@ -12,7 +12,7 @@ extension                           read as                                     
 any other extension                 bytes; pickles are not loaded                          array, or a tuple or list of arrays
 ==================================  =====================================================  ==========================================
 
-``bytes`` are written unchanged, whatever the extension. Arrays, and tuples and lists of arrays, are written as ``NAME.ten``, where ``NAME``
+``bytes`` are written unchanged under every extension. Arrays, and tuples and lists of arrays, are written as ``NAME.ten``, where ``NAME``
 is the field. Exceptions: a field for ``.npy`` holds one array as ``.npy``, an image field holds only images, and a JSON field holds no
 arrays. ``NAME.ten`` is read as the field ``NAME``, so a field with an array keeps its name. In ``.ten`` files, boolean arrays are stored as
 uint8, and the info of the array, a string in the file's header, is ``bool``.

@@ -144,8 +144,8 @@ class Files(_Folder):
             optionally a space or tab and a description. The order of the lines is the order of the labels. Without this file, the labels
             in the list must be numbers, or the names are numbered in sorted order.
 
-    A sample is ``(data,)``, where ``data`` is the content of the file as ``bytes``. With ``labels``, a sample is ``(data, label)``, where
-    ``label`` is an int32.
+    A sample is ``(data,)``: the content of the file as ``bytes``. If ``labels`` is given, a sample is ``(data, label)``, and ``label`` is
+    an int32.
 
     Raises:
         ConfigError: ``class_names`` is given without ``labels``.

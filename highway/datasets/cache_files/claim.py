@@ -25,7 +25,7 @@ def claimed(path: str) -> Iterator[bool]:
         Whether this process has the lock. If not, another process of this machine is writing to the folder.
 
     Raises:
-        ConfigError: the folder was not made for a cache; see :func:`expect_caches_only`.
+        ConfigError: the folder contains files that do not belong to a cache; see :func:`expect_caches_only`.
     """
     os.makedirs(path, exist_ok=True)
     expect_caches_only(path)

@@ -135,7 +135,8 @@ class Column:
         other_files: Whether the values are allowed to be in other files than ``file``.
 
     Raises:
-        DatasetError: the rows have an unsupported type or are too large; or values are in other files, and ``other_files`` is false.
+        DatasetError: the rows have an unsupported type, or are too large.
+        DatasetError: values are in other files, but ``other_files`` is false.
     """
 
     def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks, other_files: bool) -> None:

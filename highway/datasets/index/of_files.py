@@ -88,14 +88,14 @@ class _FolderIndex:
         """Scan the files without a valid index, write the index file, and return the index of each file."""
         new = scanned([path for path in states if path not in found], self._scan, self._version)
         kept = self._kept(states)
-        if len(kept) == len(states):  # written by another machine, whose processes could die if another file replaced the one that they map
+        if len(kept) == len(states):  # another machine wrote the index file, and its processes could die if a new file replaced it
             return kept
         built = {**found, **new}
         save_index(self._path, self._version, {**self._others(), **{basename(path): group for path, group in built.items()}})
         return {**built, **self._kept(states)}  # mapped, so that the arrays in memory are freed
 
     def _others(self) -> dict[str, Group]:
-        """Return all indexes in the index file, except those of files that were removed."""
+        """Return all indexes in the index file, except the indexes of removed files."""
         if (index := self._load(self._path)) is None:
             return {}
         return {name: index[name] for name in index if is_url(self._folder) or os.path.exists(join(self._folder, name))}

@@ -102,7 +102,7 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key if it is the first feature, where highway writes it. ``None``: another feature is first, or the key is too long."""
+    """Return the key if it is the first feature, as in highway's files. ``None``: another feature is first, or the key is too long."""
     if (found := _BEGIN.match(start)) is None:
         return None
     begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]

@@ -74,8 +74,8 @@ class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
     ``Reader`` also accepts a table without this class. This class has these advantages: images and audio stay encoded, so that highway can
-    decode the images. Arrays keep their dtypes. Samples have keys. The dataset has label names, and a fingerprint by which caches and
-    checkpoints detect changes.
+    decode the images. Arrays keep their dtypes. Samples have keys. The dataset has label names. Its fingerprint lets caches and checkpoints
+    detect changes.
 
     Args:
         dataset: A table of the package ``datasets``, a folder of ``save_to_disk``, the URL of such a folder in an object store such as S3,
