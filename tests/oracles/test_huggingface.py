@@ -194,7 +194,7 @@ def test_what_is_no_table_or_has_a_transform_is_named_with_the_way_out(table):
     with pytest.raises(DatasetError, match=r"there is no value for the field 'image': expected img, found text, x"):
         len(HuggingFace(table, fields={"image": "img"}))
     nulls = huggingface.Dataset.from_dict({"x": [1, None]})
-    with pytest.raises(DatasetError, match="row 1, column 'x': it is null"):
+    with pytest.raises(DatasetError, match="row 1, column 'x': the value is null"):
         HuggingFace(nulls)[1]
     assert HuggingFace(nulls, nulls={"x": -1})[1] == {"x": -1}
 

@@ -120,7 +120,7 @@ def test_a_script_finds_its_feeders_in_the_folder_of_the_run(slurm, launch, writ
         for _ in range(100):
             assert (line := script.stdout.readline()).startswith("got"), line + script.stderr.read()
         Path("stop").touch()
-        out, error = script.communicate(timeout=200)
+        out, error = script.stdout.read(), script.stderr.read()  # communicate() would lose lines that readline() has buffered
     assert script.returncode == 0, error
     code, _, summary, error = run.end()
     assert code == 0, error
