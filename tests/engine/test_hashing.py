@@ -4,6 +4,7 @@ import dataclasses
 import enum
 import functools
 import inspect
+import itertools
 import json
 import logging
 import os
@@ -961,9 +962,9 @@ def instances_by_hints():
     made = {type(one).__name__ for one in INSTANCES}
     for cls in (cls for package in PACKAGES for cls in built_in(package).values()):
         needed = [name for name, one in parameters_of(cls).items() if one.default is one.empty and one.kind in NAMED]
-        for tried in TRIED:
+        for tried, names in itertools.product(TRIED, (needed, [*needed, "batch_size"])):  # of image readers, which need one of two sizes
             try:
-                yield cls(**{name: GIVEN.get(name, tried) for name in needed})
+                yield cls(**{name: GIVEN.get(name, tried) for name in names})
                 break
             except (ConfigError, ValueError, TypeError):
                 continue

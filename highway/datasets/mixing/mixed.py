@@ -27,10 +27,10 @@ class MixedDataset:
     Pass the mix to a reader, like any dataset. The order then depends only on the seed, the ranks divide the samples of the mix among them,
     and a run can resume at any sample.
 
-    An epoch is a sequence of positions, and each position has one sample. The weights determine the dataset of each position. After any
-    number of positions, the number of samples from a dataset differs from its share by at most two.
-    If the reader shuffles, each pass over a dataset has a new order. The reader also shuffles the positions of the mix in groups of 64. In
-    the next epoch, each dataset continues at its next sample. So all samples of a dataset occur equally often.
+    A sample is a sample of one of the datasets. An epoch is a sequence of positions, and each position has one sample. The weights
+    determine the dataset of each position. After any number of positions, the number of samples from a dataset differs from its share by
+    at most two. If the reader shuffles, each pass over a dataset has a new order. The reader also shuffles the positions of the mix in
+    groups of 64. In the next epoch, each dataset continues at its next sample. So all samples of a dataset occur equally often.
 
     Args:
         datasets: Datasets, other mixes, or paths of datasets. All datasets must have samples of the same structure, so that a batch can

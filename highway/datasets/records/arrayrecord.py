@@ -92,7 +92,7 @@ class ArrayRecord(Records):  # Records documents the parameters
     store, such as S3, to this machine. If the writer compressed records in groups, reading one record decompresses its whole group, and
     highway logs a warning.
 
-    By default, a sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features.
+    A sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features.
 
     Raises:
         ConfigError: array-record is not installed.

@@ -120,7 +120,7 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
         trusted_pickle: Whether to load records that are pickles, as tensorpack's TFRecordSerializer writes by default. A pickle can run any
             code, so set this only for local files that you trust.
 
-    By default, a sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features. If ``trusted_pickle`` is
+    A sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features. If ``trusted_pickle`` is
     true, a sample is the object in the pickle, and a list becomes a tuple.
 
     Raises:
