@@ -4,7 +4,6 @@ import dataclasses
 import enum
 import functools
 import inspect
-import itertools
 import json
 import logging
 import os
@@ -930,6 +929,7 @@ def other_than(value, hint):
 
 GIVEN = {
     "batch_size": 4,
+    "global_batch_size": 4,
     "batch_sizes": [1, 2],
     "boundaries": [3],
     "data_dir": "d",
@@ -962,14 +962,16 @@ def instances_by_hints():
     made = {type(one).__name__ for one in INSTANCES}
     for cls in (cls for package in PACKAGES for cls in built_in(package).values()):
         needed = [name for name, one in parameters_of(cls).items() if one.default is one.empty and one.kind in NAMED]
-        for tried, names in itertools.product(TRIED, (needed, [*needed, "batch_size"])):  # of image readers, which need one of two sizes
-            try:
-                yield cls(**{name: GIVEN.get(name, tried) for name in names})
+        is_made = False
+        for names in (needed, [*needed, "batch_size"], [*needed, "global_batch_size"]):  # image readers need one of the two sizes
+            for tried in TRIED:
+                try:
+                    yield cls(**{name: GIVEN.get(name, tried) for name in names})
+                except (ConfigError, ValueError, TypeError):
+                    continue
+                is_made = True
                 break
-            except (ConfigError, ValueError, TypeError):
-                continue
-        else:
-            assert cls.__name__ in NOT_TRIED | made, f"{cls.__name__}({', '.join(needed)})"
+        assert is_made or cls.__name__ in NOT_TRIED | made, f"{cls.__name__}({', '.join(needed)})"
 
 
 def is_unhashed(hint):
