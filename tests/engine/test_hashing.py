@@ -928,8 +928,6 @@ def other_than(value, hint):
 
 
 GIVEN = {
-    "batch_size": 4,
-    "global_batch_size": 4,
     "batch_sizes": [1, 2],
     "boundaries": [3],
     "data_dir": "d",
@@ -963,10 +961,10 @@ def instances_by_hints():
     for cls in (cls for package in PACKAGES for cls in built_in(package).values()):
         needed = [name for name, one in parameters_of(cls).items() if one.default is one.empty and one.kind in NAMED]
         is_made = False
-        for names in (needed, [*needed, "batch_size"], [*needed, "global_batch_size"]):  # image readers need one of the two sizes
+        for sizes in ({}, {"batch_size": 4}, {"batch_size": None, "global_batch_size": 4}):  # image readers need one of the two
             for tried in TRIED:
                 try:
-                    yield cls(**{name: GIVEN.get(name, tried) for name in names})
+                    yield cls(**{name: GIVEN.get(name, tried) for name in needed}, **sizes)
                 except (ConfigError, ValueError, TypeError):
                     continue
                 is_made = True
