@@ -275,7 +275,9 @@ class SeeingCrop(_Cutting):
     (20, 30, 3)
     """
 
-    why_no_BoxCrop: ClassVar = "its draw hangs on the boxes, and a reader draws before it decodes: put it into Augmentations behind it"
+    why_no_BoxCrop: ClassVar = (
+        "its box depends on the objects, and a reader draws before it decodes; put it into Augmentations after the reader"
+    )
 
     @property
     def sees_boxes(self) -> bool:

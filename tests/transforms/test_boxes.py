@@ -184,8 +184,8 @@ def test_a_mask_for_each_object_moves_like_the_image():
 
 
 def test_a_reader_says_that_it_draws_before_it_sees_boxes():
-    with pytest.raises(ConfigError, match=r"crop=RandomIoUCrop.*, and a reader draws before it decodes: put it into Augmentations"):
+    with pytest.raises(ConfigError, match=r"crop=RandomIoUCrop.*, and a reader draws before it decodes; put it into Augmentations"):
         ImageReader("highway:photos/val", 4, crop=RandomIoUCrop())
     reader = {"ImageReader": {"data_dir": "highway:photos/val", "batch_size": 4, "crop": "BoxSafeCrop"}}
-    with pytest.raises(ConfigError, match=r"crop: BoxSafeCrop is no BoxCrop; .*a reader draws before it decodes"):
+    with pytest.raises(ConfigError, match=r"crop: BoxSafeCrop is not a BoxCrop; .*a reader draws before it decodes"):
         Registry(Components()).build(reader, Location(("here",)))
