@@ -54,7 +54,7 @@ CASES = {
         "",
         [
             "t.yaml:3: roles.a[0].ImageReader.crop: RandomIoUCrop is not a BoxCrop; ",
-            "and a reader draws before it decodes: put it into Augm",
+            "and a reader draws before it decodes; put it into Augm",
         ],
     ),
     "a transform that sees boxes where there are none": Case(
