@@ -138,7 +138,7 @@ def test_memory_that_is_short_is_said_with_the_way_out(figures, ask):
     out = ask("plan", figures, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", "--cores", "4", "--memory-gb", "0.1")[1]
     short = r"^Too little for reader and worker and trainer: memory, of which \d+% is needed\. Lower budget_mb of the links"
     assert re.search(short, out, re.M)
-    assert "First short" not in out
+    assert "The first shortage at a higher rate" not in out
     assert (
         out.endswith("The speed of the network is unknown, so the network is never a shortage; pass --gbit.\n")
         or fastest_here() is not None

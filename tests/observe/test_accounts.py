@@ -315,7 +315,7 @@ roles:
 def test_a_role_to_which_nobody_comes_ends_after_the_time_it_may_wait(write, call, options):
     code, _, error = call("run", write(ALONE), "--plugin", "mine", "--wait", "0.5", *options)
     assert code == 0, error
-    assert "no sender came within" in error
+    assert "no sender connected within" in error
 
 
 def test_one_role_says_what_it_did_as_json_too(write, call):

@@ -138,7 +138,7 @@ def test_one_that_fails_again_and_again_ends_the_run(write, call):
     )
     code, _, error = call("run", path, "--plugin", "mine")
     assert code == 1
-    assert re.findall(r"^highway \| bad failed .*; (started again .*)", error, re.M) == [
+    assert re.findall(r"^highway \| bad failed .*; (restarts in .*)", error, re.M) == [
         "restarts in 0.05 s (restart 1 of 2)",
         "restarts in 0.1 s (restart 2 of 2)",
     ]
