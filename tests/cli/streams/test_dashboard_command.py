@@ -91,4 +91,8 @@ def test_a_taken_port_is_an_error_that_names_it_and_the_option_before_anything_s
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, error = ask("run", write(FEED), "--plugin=mine", f"--dashboard={port}")
-    assert (code, out) == (2, "") and error.startswith(f"highway: dashboard: port {port} is used by another process") and "--dashboard" in error
+    assert (
+        (code, out) == (2, "")
+        and error.startswith(f"highway: dashboard: port {port} is used by another process")
+        and "--dashboard" in error
+    )
