@@ -34,7 +34,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert Path("out/quickstart.png").stat().st_size > 10_000
 
     said = subprocess.run([f"{commands}/highway", "doctor"], stdout=subprocess.PIPE, text=True).stdout
-    assert "those without packages of their own; with pip install" in " ".join(said.split()), said  # none of the extras is here
+    assert "formats that need no further package; with pip install" in " ".join(said.split()), said  # none of the extras is here
 
     if find_spec("torch"):
         Path("example.py").write_text(f"{first_example}\nprint(len(batch), sorted(state))\n")
