@@ -13,7 +13,7 @@ import warnings
 NAME = "highway-data"
 OTHER = "highway"
 _FOLDER = os.path.dirname(__file__)
-_WAY_OUT = f"Remove both, with `pip uninstall -y {OTHER} {NAME}`, and install the one that you want."
+_WAY_OUT = f"Remove both, with `pip uninstall -y {OTHER} {NAME}`, and install only the distribution that you need."
 
 
 def version_of(distribution: str) -> str:
@@ -35,8 +35,8 @@ def check() -> None:
     package = sys.modules[__name__.partition(".")[0]]
     if getattr(package, "__file__", None) is None:
         raise ImportError(
-            f"{_FOLDER}/__init__.py is missing: the other project called highway was uninstalled, and took files of {NAME} with it. "
-            f"Install {NAME} again, with `pip install --force-reinstall` in place of `pip install`."
+            f"{_FOLDER}/__init__.py is missing: the other project called highway was uninstalled, which removed files of {NAME}. Install "
+            f"{NAME} again, with `pip install --force-reinstall` instead of `pip install`."
         )
     if getattr(package, "__distribution__", None) != NAME:
         raise ImportError(f"{package.__file__} belongs to another project called highway, which was installed over {NAME}. {_WAY_OUT}")
@@ -44,5 +44,8 @@ def check() -> None:
     for entry in os.listdir(beside) if os.path.isdir(beside) else ():  # importlib.metadata would take a tenth of the whole import
         if entry.startswith(f"{OTHER}-") and entry.endswith(".dist-info"):
             version = entry.removeprefix(f"{OTHER}-").removesuffix(".dist-info")
-            message = f"the distribution {OTHER} {version} is installed in the same folder {_FOLDER} as {NAME}: they overwrite each other. "
+            message = (
+                f"the distribution {OTHER} {version} is installed in the same folder {_FOLDER} as {NAME}: they have overwritten each "
+                "other's files. "
+            )
             warnings.warn_explicit(message + _WAY_OUT, UserWarning, "highway", 0)  # not about a line of code

@@ -42,9 +42,9 @@ def stage_of(transform: object) -> str:
 def applied_by(transform: object) -> str:
     """Return ``; `` and how to apply a function or another package's transform, or an empty text for highway's own transforms."""
     if inspect.isroutine(transform):
-        return "; a function becomes one by Lambda(function)"
+        return "; wrap a function: Lambda(function)"
     stage = stage_of(transform)
-    return f"; the stage {stage}([...]) applies it" if stage else ""
+    return f"; use the stage {stage}([...])" if stage else ""
 
 
 def new_name(component: str, keyword: str) -> str:
@@ -84,7 +84,7 @@ def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
 
 _STATE = "Traits(state=...) and items.waiting, as docs/howto/resume.md shows"
 _HERE: Final[Mapping[str, str]] = {
-    "highway.transforms.Identity": "an empty list, [], in place of a transform",
+    "highway.transforms.Identity": "an empty list, [], instead of a transform",
     **{f"highway.engine.resume.{name}": _STATE for name in ("keep", "saved", "Saved", "Keeper")},
 }
 """Advice for a name that one module lacks, although another module has a component of this name."""

@@ -40,7 +40,7 @@ def test_the_other_project_beside_this_one_is_named_at_import(site):
     done = python(site, "import highway; print(highway.__file__)")
     assert (done.returncode, done.stdout.strip()) == (0, str(site / "highway" / "__init__.py"))
     assert "UserWarning: the distribution highway 0.9.1 is installed in the same folder" in done.stderr
-    assert "Remove both, with `pip uninstall -y highway highway-data`, and install the one that you want." in done.stderr
+    assert "Remove both, with `pip uninstall -y highway highway-data`, and install only the distribution that you need." in done.stderr
 
 
 def test_nothing_is_said_without_it(site):
@@ -89,7 +89,7 @@ def test_the_other_project_in_the_place_of_this_one_is_an_error(site, code):
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"ImportError: {site}/highway/__init__.py belongs to another project called highway")
-    assert "Remove both, with `pip uninstall -y highway highway-data`, and install the one that you want." in last
+    assert "Remove both, with `pip uninstall -y highway highway-data`, and install only the distribution that you need." in last
 
 
 def test_the_other_project_removed_with_files_of_this_one_is_an_error(site):
@@ -98,7 +98,7 @@ def test_the_other_project_removed_with_files_of_this_one_is_an_error(site):
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"ImportError: {site}/highway/__init__.py is missing: the other project called highway was uninstalled")
-    assert last.endswith("Install highway-data again, with `pip install --force-reinstall` in place of `pip install`.")
+    assert last.endswith("Install highway-data again, with `pip install --force-reinstall` instead of `pip install`.")
 
 
 def test_the_name_is_the_same_everywhere():

@@ -202,7 +202,7 @@ def test_old_parameters_that_are_accepted_do_what_the_new_ones_do_in_python_and_
         {key: list(value) if isinstance(value, tuple) else value for key, value in old.items()}
     )
     first = next(iter(new.keys() - old.keys()))
-    with pytest.raises(TypeError, match=f"{component}: {first} is given twice"):
+    with pytest.raises(TypeError, match=f"{component}: {first} was passed twice"):
         make(**old, **{first: new[first]})
     with pytest.raises(ConfigError, match=f"{first} of {component} is given twice"):
         Registry().build({component: {**old, first: new[first]}}, Location())

@@ -136,8 +136,8 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
             frames = pack_arrays(("item", (item, _plain(passport, begin, made_of))))
         except Exception as error:  # pickle and __reduce__ can raise any error
             raise PipelineError(
-                f"{items.link}: what comes out of {run.stages[-1].stage.name} cannot be handed to another process: {error}; "
-                "hand over arrays, numbers and text, or run the stages in this process"
+                f"{items.link}: an item of {run.stages[-1].stage.name} cannot be sent to another process: {error}; yield arrays, numbers "
+                "and text, or run the stages in this process"
             ) from error
         items.send(frames)
         del item, frames  # so that the next item can reuse their memory

@@ -57,7 +57,7 @@ class ApplyMaps(NamedTuple):
             for name, fn, key in steps:
                 item = fn(item) if key is None else fn(item, generator(key, epoch, index, rows))
                 if item is None:
-                    raise TypeError(f"{name} returned None; return the item, or return DROP to leave it out")
+                    raise TypeError(f"{name} returned None; return the item, or return DROP to drop it")
                 if item is DROP:
                     return DROP
                 if type(item) is Stamped:
@@ -86,7 +86,7 @@ def main(parent: int, fds: list[int], budget_mb: float) -> None:
     """Map items in order, until the parent closes the sockets or the thread that started this process ends."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("highway: the process that started this one is gone")
+        sys.exit("highway: the process that started this process has ended")
     ignore_interrupts()
     *sockets, stacks = fds
     faulthandler.register(signal.SIGTERM, file=stacks, all_threads=False, chain=True)  # afterwards, the signal ends the process as usual

@@ -68,12 +68,12 @@ def run_of(
     if peers is None:
         return IsolatedRun(given, stages, seed, origin, budget_mb)
     if isolated:
-        raise ConfigError("Pipeline: isolated=True and peers= do not go together; leave out one of them")
+        raise ConfigError("Pipeline: isolated=True and peers= cannot be combined; remove one of them")
     if not budget_mb > 0:
         raise ConfigError(f"{NAME}: budget_mb={budget_mb}; expected more than 0 megabytes of shared memory, such as 1024")
     stage, shape = stages[-1]
     if shape == "sink":
-        raise PipelineError(f"{NAME}: {stage.name} is a sink, so no items come out that peers could get; leave out peers=")
+        raise PipelineError(f"{NAME}: {stage.name} is a sink, so the pipeline yields no items for peers; remove peers=")
     if len(peers.ranks) == 1:
         return Run(stages, seed, origin)
     return (_FirstRun if peers.rank == peers.ranks[0] else _PeerRun)(stages, seed, origin, budget_mb, peers)
@@ -116,7 +116,7 @@ class _FirstRun(Run):
             listener.listen(len(self._peers.ranks))
         except OSError as error:
             listener.close()
-            self._fail_with(LinkError(f"{NAME}: rank {self._peers.rank} cannot listen for its peers: {error}; does this job run twice?"))
+            self._fail_with(LinkError(f"{NAME}: rank {self._peers.rank} cannot listen for its peers: {error}; is this job running twice?"))
         return listener
 
     def _meet(self, timeout: float | None) -> None:
@@ -140,8 +140,8 @@ class _FirstRun(Run):
             elif time.monotonic() > limit:
                 self._fail_with(
                     LinkError(
-                        f"{NAME}: rank {self._peers.rank} reads for ranks {self._peers.ranks[1:]}, and {len(self._senders)} of them have "
-                        f"asked for items within {MEET:g} s; create the same pipelines, in the same order, on all of them"
+                        f"{NAME}: rank {self._peers.rank} reads for ranks {self._peers.ranks[1:]}, but only {len(self._senders)} of them "
+                        f"have requested items within {MEET:g} s; create the same pipelines, in the same order, on all of these ranks"
                     )
                 )
             elif time.monotonic() >= until:
@@ -165,8 +165,8 @@ class _FirstRun(Run):
         except Exception as error:  # pickle and __reduce__ can raise any error
             self._fail_with(
                 PipelineError(
-                    f"{NAME}: what comes out of {self.stages[-1].stage.name} cannot be handed to another process: {error}; "
-                    "hand over arrays, numbers and text, or leave out peers="
+                    f"{NAME}: an item of {self.stages[-1].stage.name} cannot be sent to another process: {error}; yield arrays, numbers "
+                    "and text, or remove peers="
                 )
             )
         self._send(frames)
@@ -267,7 +267,7 @@ class _PeerRun(ReceivingRun):
                 if self.stopped:
                     raise Cancelled
                 if time.monotonic() > self._waits_since + MEET:
-                    raise LinkError(f"it has not begun within {MEET:g} s")
+                    raise LinkError(f"it has not started within {MEET:g} s")
                 if time.monotonic() >= until:
                     raise TimeoutError
                 with here().starved():
@@ -275,7 +275,7 @@ class _PeerRun(ReceivingRun):
             process, user = peer_process(sock)
             self._reader = f"process {process} ({self._reader})"
             if user != os.getuid():
-                raise LinkError(f"it belongs to user {user}, and this process to {os.getuid()}")
+                raise LinkError(f"it belongs to user {user}, but this process belongs to user {os.getuid()}")
             self._receiver, self._sock = ShmReceiver(NAME, writable=True), sock
             self._receiver.pair(sock)
         except BaseException:

@@ -64,7 +64,7 @@ class ReceivingRun(Run):
                     self._end(None if self.stopped else self._lost(error))
                     break
                 except Exception as error:  # an error of the user's class, while an item is unpickled
-                    error.add_note(f"{self._name}: an item that was handed over cannot be made again in this process")
+                    error.add_note(f"{self._name}: an item from another process cannot be created again in this process")
                     self._end(error)
                     break
                 if message is None:

@@ -87,7 +87,7 @@ def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what:
     if isinstance(item, dict):
         named = {f"{name}_{what}": value for name, value in more.items()}
         if taken := named.keys() & item.keys():
-            raise ValueError(f"there is a field {min(taken)!r} already; Rename it")
+            raise ValueError(f"a field {min(taken)!r} already exists; rename it with Rename")
         return {**dict(zip(item, values, strict=True)), **named}
     together = [*values, *more.values()]
     return together if isinstance(item, list) else tuple(together)
@@ -120,7 +120,8 @@ def columns(samples: Sequence[Item]) -> tuple[tuple[Field, ...], list[list[Any]]
     if len(set(map(type, samples))) > 1 or len(set(map(form, samples))) > 1:
         position = next(n for n, sample in enumerate(samples) if names(sample) != known or type(sample) is not type(first))
         raise ValueError(
-            f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; one batch needs one kind"
+            f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; all samples of a batch must "
+            "have the same type and fields"
         )
     return known, [list(samples)] if values is None else list(map(list, zip(*map(values, samples), strict=True)))
 
@@ -215,7 +216,7 @@ def stack(name: Field, values: list[Any], is_part: bool = False) -> Any:
     if len(shapes) > 1:
         way_out = "crop, pad or resize to one shape before batching"
         if not is_part and () not in shapes and len({shape[1:] for shape in shapes}) == 1:
-            way_out += f", or, if samples have different numbers of rows, say ragged='pad', with {name!r} among its fields"
+            way_out += f", or, if samples have different numbers of rows, pass ragged='pad' and add {name!r} to its fields"
         raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; {way_out}")
     if len(dtypes) > 1 and any(d.kind not in "USO" for d in dtypes):
         raise ValueError(f"collate: field {name!r} has dtypes {sorted(map(str, dtypes))}; convert to one dtype before batching")
@@ -247,10 +248,10 @@ _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtyp
 def array_of(name: Field, value: Any) -> np.ndarray:
     """Return a value of a field as an array with the dtype that the field has in batches. Raises the errors of :func:`collate`."""
     if isinstance(value, (str, bytes)) and value[-1:] in _ZERO:
-        shown = f"{value[-20:]!r} in the end" if len(value) > 20 else repr(value)
+        shown = f"{value[-20:]!r} at the end" if len(value) > 20 else repr(value)
         raise ValueError(
-            f"collate: field {name!r} holds {shown}, and arrays of {type(value).__name__} leave out zeros at the end; "
-            "make lists: Batch(batch_size, as_list=True), behind a reader without batch_size"
+            f"collate: field {name!r} contains {shown}, but arrays of {type(value).__name__} drop zeros at the end; make lists: "
+            "Batch(batch_size, as_list=True), after a reader without batch_size"
         )
     has_dtype = hasattr(value, "__array__") or hasattr(value, "__dlpack__")  # arrays, and tensors of frameworks
     array: np.ndarray[Any, Any] = np.asarray(value) if hasattr(value, "__array__") or not has_dtype else np.from_dlpack(value)
@@ -258,7 +259,9 @@ def array_of(name: Field, value: Any) -> np.ndarray:
         return array
     if not _fits(array) or _was_large(value, array):
         shown = str(value) if len(str(value)) <= 60 else "a number"
-        raise ValueError(f"collate: field {name!r} holds {shown}, which int32 has no room for; make it an array, such as np.int64(value)")
+        raise ValueError(
+            f"collate: field {name!r} contains {shown}, which does not fit into int32; make it an array, such as np.int64(value)"
+        )
     return array.astype(_NARROW[array.dtype]) if array.dtype in _NARROW else array
 
 
@@ -273,8 +276,8 @@ def _stacked_tree(name: Field, values: list[Any]) -> Any:
         known, parts = columns(values)
     except ValueError as error:
         raise ValueError(
-            f"collate: field {name!r} differs from sample to sample: {str(error).removeprefix('collate: ')}. Make its values alike, skip "
-            "the field, or make lists: Batch(batch_size, as_list=True)"
+            f"collate: field {name!r} differs from sample to sample: {str(error).removeprefix('collate: ')}. Give its values the same form "
+            "in all samples, remove the field, or make lists: Batch(batch_size, as_list=True)"
         ) from None
     return rebuild(values[0], [stack(f"{name}.{part}", column, True) for part, column in zip(known, parts, strict=True)])
 
@@ -289,7 +292,7 @@ def is_tree(value: Any) -> bool:
 def how_to_flatten(name: Field, kind: type) -> str:
     """Return advice on how to flatten a field, for errors of code that accepts no trees. If ``kind`` is not a tree, the advice is empty."""
     is_tree = issubclass(kind, _TREES)
-    return f"; flatten it by a map before: a field '{name}.KEY' for each KEY in it" if is_tree else ""
+    return f"; flatten it in an earlier map: a field '{name}.KEY' for each KEY in it" if is_tree else ""
 
 
 def _fits(array: np.ndarray) -> bool:

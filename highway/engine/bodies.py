@@ -175,8 +175,8 @@ def _expect_first_epoch(running: RunningStage, epoch: int) -> None:
     is_own = running.traits.skips_epochs and type(running.stage.op).__module__.partition(".")[0] != "highway"
     if is_own and epoch > running.context.skipped + 1:
         raise PipelineError(
-            f"{running.stage.name}: its first item is of epoch {epoch}; number epochs from 0: each loop over the pipeline is one epoch, "
-            f"and the first {epoch} would be empty. To begin in a later epoch, load a state"
+            f"{running.stage.name}: its first item belongs to epoch {epoch}; number epochs from 0. Each loop over the pipeline is one "
+            f"epoch, so the first {epoch} loops would be empty. To begin in a later epoch, load a state"
         )
 
 
@@ -207,8 +207,8 @@ def _lineage_of(running: RunningStage, passport: Passport) -> Lineage:
         return made_of
     _, inputs, part = made_of
     warnings.warn(
-        f"{running.stage.name}: made_of=(None, inputs, part) in a passport is made_of=Lineage(inputs, part) now, of highway; highway reads "
-        "the tuple until version 0.3",
+        f"{running.stage.name}: made_of=(None, inputs, part) in a passport is now made_of=Lineage(inputs, part), from highway; highway "
+        "accepts the tuple until version 0.3",
         FutureWarning,
         stacklevel=2,
     )
@@ -232,24 +232,26 @@ def at_work(stages: Sequence[RunningStage], threads: Sequence[threading.Thread])
 
 
 _ANEW = (
-    "or build a new pipeline for each pass, with other seeds (Pipeline(..., seed=) and those of its stages), else each pass has the same "
-    "order and the same random numbers"
+    "or build a new pipeline for each pass, with different seeds (Pipeline(..., seed=) and the seeds of its stages); with the same seeds, "
+    "each pass has the same order and the same random numbers"
 )
 
 
 def why_over(stages: Sequence[RunningStage], ended_first: RunningStage | None) -> str:
     """Return why a pipeline has ended, and the way out. ``ended_first`` is the stage that ended first; ``None`` if it is unknown."""
     if ended_first is not None and ended_first.shape == "stream":
-        return f"the pipeline has ended: {ended_first.stage.name} needs no more items, and so ended it; change this stage, {_ANEW}"
+        return (
+            f"the pipeline has ended: {ended_first.stage.name} needs no more items and has ended the pipeline; change this stage, {_ANEW}"
+        )
     running = next(running for running in reversed(stages) if running.traits.repeats or running.number == 0)
     name, epochs = name_of(op := running.layers[-1]), running.traits.epochs
     if epochs is not None:
-        return f"the pipeline has ended: {name} has given all its epochs ({epochs}); for several passes raise this number, {_ANEW}"
+        return f"the pipeline has ended: {name} has yielded all its epochs ({epochs}); for more passes, raise this number, {_ANEW}"
     if hasattr(type(op), "__next__"):
-        return f"the pipeline has ended: its source, a {name}, gives its items once; make it anew for each pass, {_ANEW}"
+        return f"the pipeline has ended: its source, a {name}, yields its items only once; create it again for each pass, {_ANEW}"
     is_repeat = "times" in getattr(type(op), "__dataclass_fields__", {})
     way_out = "raise times=" if is_repeat else "use a reader with epochs=, or Repeat(source, times=...)"
-    return f"the pipeline has ended: {name} has no more items; for several passes {way_out}, {_ANEW}"
+    return f"the pipeline has ended: {name} has no more items; for more passes, {way_out}, {_ANEW}"
 
 
 def thread_name(stage: str, number: int) -> str:

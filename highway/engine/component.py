@@ -236,7 +236,7 @@ class Traits:
 
 def no_state(name: str) -> str:
     """Return the error message for a stage that declares no state."""
-    return f"state_dict: {name} does not say where it is; it can by Traits(state=...)"
+    return f"state_dict: {name} does not report its position; declare Traits(state=...) in this component"
 
 
 def layers(op: Any) -> Iterator[Any]:
@@ -269,7 +269,7 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
     """
     defining = (*_SHAPES, "__call__", "__iter__")
     if inspect.isclass(op) and any(inspect.isfunction(getattr(op, method, None)) for method in defining):
-        raise PipelineError(f"{op.__name__} is a class; an instance is meant: {op.__name__}(...)")
+        raise PipelineError(f"{op.__name__} is a class; pass an instance: {op.__name__}(...)")
     if (shape := shape_by_method(op)) is not None:
         return shape
     if first:
@@ -278,18 +278,20 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
         return "source"
     if inspect.isgeneratorfunction(op):
         raise PipelineError(
-            f"{label or name_of(op)} is a generator function, of which a map would make a generator for each item; "
-            "to make several items of one, define  stream(self, items)  in a class"
+            f"{label or name_of(op)} is a generator function; as a map, it would return a generator for each item. To make several items "
+            "from one item, define  stream(self, items)  in a class"
         )
     if callable(op):
         expect_one_argument(op, label)
         return "map"
     if hasattr(op, "__iter__"):
         of_transforms = isinstance(op, list) and op and all(hasattr(one, "draw") for one in op)
-        way_out = "; the stage Augmentations([...]) applies a list of transforms" if of_transforms else ""
-        raise PipelineError(f"{label or name_of(op)} is an iterable, a source; only the first stage can be one{way_out}")
-    way_out = "; Reader(dataset) reads what has numbers" if hasattr(op, "__getitem__") else ""
-    raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume(){way_out}")
+        way_out = "; to apply a list of transforms, use Augmentations([...])" if of_transforms else ""
+        raise PipelineError(f"{label or name_of(op)} is an iterable, so it is a source; only the first stage can be a source{way_out}")
+    way_out = "; use Reader(dataset) for an object with random access" if hasattr(op, "__getitem__") else ""
+    raise PipelineError(
+        f"{op!r} is not a stage: expected an iterable, a callable, or an object with stages(), stream() or consume(){way_out}"
+    )
 
 
 def expect_list(stages: Any) -> None:
@@ -306,16 +308,16 @@ def _expect_items(op: Any) -> None:
         op = str(op)
     if isinstance(op, (str, bytes)):
         raise PipelineError(
-            f"the first stage is the text {op!r}, whose items would be its characters; name what reads it, such as "
-            f"ImageFileReader({op!r}, 32) or Reader(ImageFolder({op!r}), 32), or give a list of texts: [{op!r}]"
+            f"the first stage is the text {op!r}, whose items would be its characters; pass a component that reads this path, such as "
+            f"ImageFileReader({op!r}, 32) or Reader(ImageFolder({op!r}), 32), or pass a list of texts: [{op!r}]"
         )
     if isinstance(op, Mapping):
         raise PipelineError(
-            "the first stage is a dict, whose items would be its keys; give a list of it for one sample, [sample], or list(mapping.items())"
+            "the first stage is a dict, whose items would be its keys; pass [sample] if it is one sample, or list(mapping.items())"
         )
     if any(cls.__module__.startswith("tensorpack.") for cls in type(op).__mro__):
         raise PipelineError(
-            f"{name_of(op)} is a DataFlow of tensorpack; DataFlowSource(dataflow), from highway.adapters.tensorpack, reads it as a source"
+            f"{name_of(op)} is a DataFlow of tensorpack; use DataFlowSource(dataflow), from highway.adapters.tensorpack, as the source"
         )
 
 
@@ -329,8 +331,8 @@ def expect_one_argument(op: Callable[..., Any], label: str = "", besides: Sequen
     needed = [one.name for one in parameters if one.kind in by_position and one.default is one.empty]
     if len(needed) > 1:
         raise PipelineError(
-            f"{label or name_of(op)} takes {len(needed)} arguments, {', '.join(needed)}, and a map gets one, the item "
-            f"(besides {' and '.join(besides)}): take the item apart inside the map, {', '.join(needed)} = item"
+            f"{label or name_of(op)} needs {len(needed)} arguments, {', '.join(needed)}, but a map receives one, the item (besides "
+            f"{' and '.join(besides)}): unpack the item inside the map, {', '.join(needed)} = item"
         )
 
 

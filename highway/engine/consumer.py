@@ -246,12 +246,12 @@ class Consumer:
             raise self._received
         if self._received is None and self.is_in_stage and not in_stage():
             raise PipelineError(
-                f"state_dict: another pipeline takes the items of {self._run} ahead of your loop; call state_dict() of that pipeline"
+                f"state_dict: another pipeline reads the items of {self._run} before your loop receives them; call state_dict() of that "
+                "pipeline"
             )
         if flushed := self.flushed():
             raise PipelineError(
-                f"state_dict: since drain() {', '.join(sorted(flushed))} may have handed on what else would have waited for more; call "
-                "state_dict() before drain()"
+                f"state_dict: drain() has flushed incomplete items of {', '.join(sorted(flushed))}; call state_dict() before drain()"
             )
         first, position = self._run.stages[0], self._received or self
         without = no_state(first.stage.name) if position._taken and not has_state(first.stage.op, first.traits) else ""
@@ -334,7 +334,7 @@ class Consumer:
         here = [running.stage.name for running in stages]
         expect_stages([name for name, _ in state["stages"]], here)
         if state["seed"] != self._run.seed:
-            refuse("seed", f"was {state['seed']} when the state was saved, and is {self._run.seed}", allow_changed)
+            refuse("seed", f"was {state['seed']} when the state was saved, and is now {self._run.seed}", allow_changed)
         resume, is_remixed = stages[0].traits.resume, False
         if allow_changed is not None:
             names = [name for name in allow_changed if name != "seed" or name in here]
@@ -344,8 +344,8 @@ class Consumer:
             expect_same(dict(state["stages"]), self._identities, accepted(names, self._identities) if is_remixed else names)
         if is_remixed and state["seed"] != self._run.seed:
             raise PipelineError(
-                f"load_state_dict: the seed was {state['seed']} when the state was saved, and is {self._run.seed}; another mixture needs "
-                "the same seed, because the seed determines the order of each dataset"
+                f"load_state_dict: the seed was {state['seed']} when the state was saved, and is now {self._run.seed}; a changed mixture "
+                "needs the same seed, because the seed determines the order of each dataset"
             )
         if resume is not None:
             resume([one["states"]["0"]["state"] for one in states if "0" in one["states"]], is_remixed)
@@ -385,8 +385,8 @@ class Consumer:
         for running in self._run.stages[self._unordered.number :]:
             if running.shape != "map" and running.traits.one_to_one is None:
                 raise PipelineError(
-                    f"state_dict: {self._unordered.stage.name} keeps no order (ordered=False), and {running.stage.name} makes other "
-                    "items if its input comes in another order; keep the order, or put it before"
+                    f"state_dict: {self._unordered.stage.name} does not keep the order (ordered=False), but the items of "
+                    f"{running.stage.name} depend on the order of its input; keep the order, or put this stage first"
                 )
 
 

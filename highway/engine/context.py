@@ -147,10 +147,10 @@ class Context:
         if runs is not component or state is None:
             if runs is not component and shape_by_method(runs) == "stream":
                 inner = name_of(component)
-                self.refusal = f"state_dict: {name_of(runs)} runs {inner}, whose state is not saved; make {inner} a stage of its own"
+                self.refusal = f"state_dict: {name_of(runs)} runs {inner}, whose state is not saved; make {inner} a separate stage"
             state = Traits.of(component).new_state()
         if state is None:
-            raise PipelineError(f"{name_of(component)} asks for its state, which it does not declare: Traits(state=...)")
+            raise PipelineError(f"{name_of(component)} uses a state that it does not declare; declare Traits(state=...)")
         return state
 
     def counters(self, component: object) -> dict[str, Any]:

@@ -58,9 +58,9 @@ class Pipeline:
     """
 
     why_no_Dataset: ClassVar[str] = (
-        "a Pipeline is no dataset, and makes batches by itself; iterate over it, or over to_device(pipeline, device) or "
-        "DataLoader(pipeline) of highway.adapters.torch; highway.adapters.torch.DataLoader(dataset, batch_size) takes the dataset that "
-        "the reader reads"
+        "a Pipeline is not a dataset, and creates batches itself; iterate over it, or over to_device(pipeline, device) or "
+        "DataLoader(pipeline) of highway.adapters.torch; or pass the dataset of the reader to highway.adapters.torch.DataLoader(dataset, "
+        "batch_size)"
     )
 
     @known_only
@@ -162,7 +162,7 @@ class Pipeline:
     def _dequeue(self, timeout: float | None) -> Stamped:
         if self.ends_in_sink:
             script.forget(self._run)  # a caller that wants items wants no run at the end of the script
-            raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
+            raise PipelineError(f"{self._last} is a sink, so this pipeline yields no items; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # else the loaded state was saved at the end
             self._run.start()
             context = here()
@@ -250,7 +250,7 @@ class Pipeline:
             PipelineError: a stage does not support states, the pipeline ends in a sink, or another pipeline contains it.
         """
         if self.ends_in_sink:
-            raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
+            raise PipelineError(f"state_dict: {self._last} is a sink, so a loop has no position; remove it, and use a loop or dequeue()")
         return self._consumer.state()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] | None = ()) -> None:
@@ -319,7 +319,7 @@ class Pipeline:
             PipelineError: the last stage is not a sink; iterate over the pipeline.
         """
         if not self.ends_in_sink:
-            raise PipelineError(f"{self._last} is no sink; iterate over the pipeline, call dequeue(), or append a sink")
+            raise PipelineError(f"{self._last} is not a sink; iterate over the pipeline, call dequeue(), or append a sink")
         self._run.background = True
         self._run.start()
 
@@ -360,7 +360,7 @@ class Pipeline:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._run.has_begun or self._run.resumed_from is not None:
-            raise PipelineError(f"{self} has begun, or is to go on from a state; only a new pipeline can be sent to another process")
+            raise PipelineError(f"{self} has begun, or has loaded a state; only a new pipeline can be sent to another process")
         return Pipeline, self._arguments
 
     def __enter__(self) -> Self:

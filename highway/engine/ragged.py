@@ -47,7 +47,7 @@ class RaggedOptions:
         for name in ("fields", "multiple", "pad_to", "fill"):
             how = ["pad", "list", "offsets"] if name == "fields" else ["pad"]
             given = getattr(self, name) != getattr(type(self), name)
-            require(not given or self.ragged in how, self, name, f"nothing without ragged={' or '.join(map(repr, how))}")
+            require(not given or self.ragged in how, self, name, f"no value unless ragged={' or '.join(map(repr, how))}")
 
     def collated(self, samples: Sequence[Item], size: int | None = None) -> Item:
         """Return a batch of samples. ``size`` is a fixed N for all padded fields; ``None``: N follows from the options.
@@ -98,7 +98,7 @@ class RaggedOptions:
         if longest > size:
             where = f"in sample {int(counts.argmax())}"
             raise ValueError(
-                f"collate: field {name!r} has length {longest} {where}, more than pad_to={size}; cut it, or give a greater one"
+                f"collate: field {name!r} has length {longest} {where}, more than pad_to={size}; truncate the field, or raise pad_to"
             )
         return size
 
@@ -127,8 +127,8 @@ def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence
         beside = {field: len(known) - len(positions) + place for place, field in enumerate(positions)}
     if len(beside) != len(fields or beside) or not beside:
         raise ValueError(
-            f"split: which fields are ragged? Those of a dict have fields called ..._{what} beside them, those of a tuple are "
-            f"named by their positions, from 0: fields=[1]; the batch has {known} and fields={fields}"
+            f"split: cannot tell which fields are ragged; a ragged field of a dict needs a second field called ..._{what}, and ragged "
+            f"fields of a tuple are selected by their positions, from 0: fields=[1]; the batch has {known} and fields={fields}"
         )
     parts = {name: _PARTS[ragged](name, get(batch, name), np.asarray(get(batch, beside[name]))) for name in beside}
     samples = split({name: parts.get(name, get(batch, name)) for name in known if name not in beside.values()})
@@ -138,13 +138,13 @@ def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence
 def _without_padding(name: Field, values: Any, counts: np.ndarray) -> list[np.ndarray]:
     shape = np.shape(values)
     if len(shape) < 2 or counts.shape != shape[:1] or counts.min(initial=0) < 0 or counts.max(initial=0) > shape[1]:
-        raise ValueError(f"split: the counts of field {name!r}, {counts.tolist()}, are not those of an array {shape}")
+        raise ValueError(f"split: the counts of field {name!r}, {counts.tolist()}, do not match its array {shape}")
     return [row[:count] for row, count in zip(values, counts.tolist(), strict=True)]
 
 
 def _between_offsets(name: Field, values: Any, offsets: np.ndarray) -> list[np.ndarray]:
     if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
-        raise ValueError(f"split: the offsets of field {name!r}, {offsets.tolist()}, are not those of {len(values)} rows")
+        raise ValueError(f"split: the offsets of field {name!r}, {offsets.tolist()}, do not match its {len(values)} rows")
     return [values[begin:end] for begin, end in pairwise(offsets.tolist())]
 
 
@@ -168,11 +168,11 @@ def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
     axes, dtypes = set(map(_NDIM, arrays)), set(map(_DTYPE, arrays))
     if 0 in axes:
         flat = [array.ndim for array in arrays].index(0)
-        raise ValueError(f"collate: field {name!r} has no axis in sample {flat} that could be ragged; leave it out of fields")
+        raise ValueError(f"collate: field {name!r} has no axis in sample {flat} that could be ragged; remove it from fields")
     shapes = {()} if axes == {1} else {array.shape[1:] for array in arrays}
     if len(shapes) > 1:
         shown = ", ".join(sorted(str(("*", *shape)).replace("'", "") for shape in shapes))
-        raise ValueError(f"collate: field {name!r} has shapes {shown}; all axes but the first have to agree")
+        raise ValueError(f"collate: field {name!r} has shapes {shown}; all axes except the first must be equal")
     if len(dtypes) > 1 and any(dtype.kind not in "US" for dtype in dtypes):
         raise ValueError(f"collate: field {name!r} has dtypes {sorted(map(str, dtypes))}; convert to one dtype before batching")
     return arrays
@@ -193,9 +193,7 @@ def expect_named(parameter: str, given: Any, fields: Collection[Field]) -> None:
     for name in given if isinstance(given, dict) else ():
         if name not in fields:
             there = ", ".join(map(repr, fields)) or "none"
-            raise ValueError(
-                f"collate: {parameter}={given} is for a field {name!r}, but those that are filled up are {there}; correct the name"
-            )
+            raise ValueError(f"collate: {parameter}={given} is for a field {name!r}, but the padded fields are {there}; correct the name")
 
 
 def fill_value(name: Field, dtype: np.dtype[Any], fill: Fill) -> Any:
@@ -211,7 +209,7 @@ def fill_value(name: Field, dtype: np.dtype[Any], fill: Fill) -> Any:
         return value
     lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if not (float(value).is_integer() and lowest <= value <= highest):
-        raise ValueError(f"collate: field {name!r} has dtype {dtype}, which does not hold fill={value:g}")
+        raise ValueError(f"collate: field {name!r} has dtype {dtype}, which cannot hold fill={value:g}")
     return int(value)
 
 
@@ -228,5 +226,5 @@ def _joined(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray) -> np
 
 def _expect_no_objects(name: Field, dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.hasobject:
-        raise ValueError(f"collate: field {name!r} holds Python objects; say ragged='list'")
+        raise ValueError(f"collate: field {name!r} contains Python objects; pass ragged='list'")
     return dtype

@@ -73,7 +73,9 @@ class Remaker:
         make = remake_of(running.stage.op, running.traits)
         if make is None or (lineage is not None and not lineage.is_known):
             where = self._stages[number].stage.name if number < len(self._stages) else "another pipeline"
-            raise PipelineError(f"{running.stage.name} cannot make items again, which wait in {where}; it can by Traits(remake=...)")
+            raise PipelineError(
+                f"{running.stage.name} cannot make the items again that wait in {where}; declare Traits(remake=...) in this component"
+            )
         items = [self._input(one, lineage) for one in inputs] if lineage is not None else []
         with entered(on_behalf_of(running.context)):
             made = make(items, part) if stage else make(epoch, index, part)
@@ -86,7 +88,7 @@ class Remaker:
                 with entered(on_behalf_of(between.context)):
                     result = _applied(between, stamped)
                 if result is DROP:
-                    raise PipelineError(f"{between.stage.name} leaves out epoch {epoch}, item {index} now, which it has handed on before")
+                    raise PipelineError(f"{between.stage.name} now drops epoch {epoch}, item {index}, but passed it on before")
                 stamped = result
         return stamped
 
@@ -136,7 +138,7 @@ def moved(
             begins[0] = _dealt(source, [ReadByRank([rank, count], begins[0]) for rank in range(count)])
         return _begins(state, ranks, begins)
     for name in sorted({name for one in states for name in one["renumbered"]}):
-        refuse(name, "changed the epoch or index of items, so it is not known which samples the other ranks have left", allow_changed)
+        refuse(name, "changed the epoch or index of items, so the remaining samples of the other ranks are unknown", allow_changed)
     rank, *others = state["ranks"] or [None]
     is_divided = rank is not None and all(one == rank for one in others)  # all sources are divided among the same ranks
     has_all = is_list or (rank is not None and rank[1] == 1)
@@ -144,13 +146,15 @@ def moved(
     if has_all and not obstacle:
         return _begins(state, ranks, {0: _dealt(source, [_read(stages, one) for one in states])})
     if is_list or (is_remixed and obstacle):
-        how, way_out = ("with another mixture", "with the same mixture") if is_remixed else ("on other ranks", "on as many ranks")
+        how, way_out = (
+            ("with another mixture", "with the same mixture") if is_remixed else ("on other ranks", "on the same number of ranks")
+        )
         way_out += "" if any(map(_spans_epochs, stages)) else ", or from states between two epochs"
         raise PipelineError(
             f"load_state_dict: {obstacle} cannot resume {how} in the middle of an epoch, not even from the states of all ranks: it keeps "
             f"data of earlier epochs, parts of items, or data that only its rank has; resume {way_out}"
         )
-    why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
+    why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, but this is {_shown(ranks)}"
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])
     kept = dict(state["states"])
     for running in rest:
@@ -363,8 +367,8 @@ def _read(stages: Sequence[RunningStage], state: Mapping[str, Any]) -> ReadByRan
                 held += _source_items(passport, stages, stages[:number])
     except _SplitError as error:
         raise PipelineError(
-            f"load_state_dict: {error} has split items of rank {rank[0]}, or does not report the inputs of its items (Lineage), so "
-            "that it is not known which samples are left; resume on as many ranks, or from states between two epochs"
+            f"load_state_dict: {error} has split items of rank {rank[0]}, or does not report the inputs of its items (Lineage), so the "
+            "remaining samples are unknown; resume on the same number of ranks, or from states between two epochs"
         ) from None
     return ReadByRank(rank, own, None, _flat(held), _flat([item for one in used for item in one]))
 
@@ -373,13 +377,13 @@ def _flat(items: list[list[int]]) -> np.ndarray:
     return np.array(items, np.int64).reshape(-1, len(items[0]) if items else 2)
 
 
-def refuse(stage: str, why: str, allow_changed: Collection[str] | None, way_out: str = "begin anew without the state") -> None:
+def refuse(stage: str, why: str, allow_changed: Collection[str] | None, way_out: str = "start again without the state") -> None:
     """Raise PipelineError, or log a warning if the user accepts the change of this stage."""
     if allow_changed is None:
         return
     if not is_named(stage, allow_changed):
         raise PipelineError(
-            f"load_state_dict: {stage} {why}; {way_out or 'begin anew without the state'}, or accept that the rest of the run may lose or "
+            f"load_state_dict: {stage} {why}; {way_out or 'start again without the state'}, or accept that the rest of the run may lose or "
             f"repeat items: load_state_dict(state, allow_changed=[{stage!r}])"
         )
     log.warning("load_state_dict: %s %s; accepted by allow_changed", stage, why)
@@ -387,7 +391,7 @@ def refuse(stage: str, why: str, allow_changed: Collection[str] | None, way_out:
 
 def _of_all(count: int) -> str:
     names = ", ".join(f"state_of_rank_{rank}" for rank in range(count)) if count < 4 else f"state_of_rank_0, ..., state_of_rank_{count - 1}"
-    return f"load the states of all {count} ranks, load_state_dict([{names}]), or begin anew without the state"
+    return f"load the states of all {count} ranks, load_state_dict([{names}]), or start again without the state"
 
 
 def _shown(ranks: Ranks) -> str:

@@ -93,14 +93,16 @@ def expect_state(state: Any) -> None:
     """Raise PipelineError if an object is not the return value of ``state_dict()`` of this version."""
     if not isinstance(state, Mapping) or not isinstance(state.get("format"), int):
         names = f" of {', '.join(map(repr, islice(state, 5)))}" if isinstance(state, Mapping) and state else ""
-        raise PipelineError(f"load_state_dict: expected what state_dict() returned; got a {type(state).__name__}{names}")
+        raise PipelineError(f"load_state_dict: expected the return value of state_dict(); got a {type(state).__name__}{names}")
     if state["format"] != FORMAT:
         raise PipelineError(
-            f"load_state_dict: highway {state.get('version', '0.1.0 or older')} saved this state, in format {state['format']!r}, and "
-            f"highway {highway.__version__} reads format {FORMAT}; resume with that version, or begin anew without the state"
+            f"load_state_dict: highway {state.get('version', '0.1.0 or older')} saved this state, in format {state['format']!r}, but "
+            f"highway {highway.__version__} reads format {FORMAT}; resume with that version, or start again without the state"
         )
     if state.get("digest") != digest(state, "load_state_dict"):
-        raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
+        raise PipelineError(
+            "load_state_dict: the state differs from the return value of state_dict(): part of it is missing or was changed"
+        )
 
 
 def digest(state: Mapping[str, Any], caller: str) -> str:
@@ -108,7 +110,7 @@ def digest(state: Mapping[str, Any], caller: str) -> str:
     try:
         text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
-        raise PipelineError(f"{caller}: part of the state is not what JSON can hold: {error}") from None
+        raise PipelineError(f"{caller}: part of the state cannot be written as JSON: {error}") from None
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 

@@ -106,13 +106,13 @@ class LeftOut:
                 self._warned, self._unreported = now, 0
         if self._stage.max_errors is not None and errors > self._stage.max_errors:
             self.fatal = error
-            error.add_note(f"max_errors={self._stage.max_errors} is spent: this is error {errors}")
+            error.add_note(f"max_errors={self._stage.max_errors} is exceeded: this is error {errors}")
             raise error
         self.last = f"{type(error).__name__}: {error}"[:LONGEST]
         if due:
             what = f"{count} items, the last" if count > 1 else "an item"
             text = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
-            log.warning("%s left out %s (%s): %s", self._stage.name, what, where(), text)
+            log.warning("%s skipped %s (%s): %s", self._stage.name, what, where(), text)
 
 
 class _Here(threading.local):
@@ -243,10 +243,10 @@ class RunningStage:
             maker = self.before[made_of.stage or 0]
             if not made_of.is_known or remake_of(maker.stage.op, maker.traits) is None:
                 return (
-                    f"state_dict: {maker.stage.name} does not say how to make its items again, and some of them wait in {self.stage.name}; "
-                    "yield Stamped(item, items.passport) if an item is made of the last input alone by filtering, else "
+                    f"state_dict: {maker.stage.name} does not declare how to make its items again, but some of them wait in "
+                    f"{self.stage.name}; yield Stamped(item, items.passport) if the item is the last input or a part of it, otherwise "
                     "Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare Traits(remake=...); if it has a pipeline "
-                    "with a Cache, put the stages of this pipeline into the outer one"
+                    "with a Cache, put the stages of this pipeline into the outer pipeline"
                 )
             remaining.extend(one.made_of for one in made_of.inputs if one.made_of)
         return ""
@@ -263,7 +263,7 @@ class RunningStage:
         world_size = self._world_size
         if self.is_counted or world_size > 1:
             counted = "len(pipeline), which list(pipeline) calls, counted this item"
-            why = counted if self.is_counted else f"all {world_size} ranks must get equally many items"
+            why = counted if self.is_counted else f"all {world_size} ranks must have the same number of items"
             raise PipelineError(
                 f"{self.stage.name} returned {returned}, which it does not declare: {why}; declare it: Stage(map, drops=True)"
             )
@@ -279,8 +279,8 @@ class RunningStage:
         self.has_renumbered = True
         if self._world_size > 1:
             raise PipelineError(
-                f"{self.stage.name} returned an item with another epoch or index, by which {self._world_size} ranks share the samples; "
-                "keep them: Stamped(item, passport._replace(keys=...)), or number the items in a stream"
+                f"{self.stage.name} returned an item with another epoch or index, but {self._world_size} ranks divide the samples by these "
+                "numbers; keep them: Stamped(item, passport._replace(keys=...)), or number the items in a stream"
             )
 
     @cached_property
@@ -309,7 +309,7 @@ class RunningStage:
         error.add_note(f"highway: {self.where()}")
         if isinstance(error, ValueError) and "read-only" in str(error):  # numpy's message
             error.add_note(
-                "an array may be shared with others: write into array.copy(), or, if it comes from a link, say ZMQSource(writable=True)"
+                "an array may be shared with others: write into array.copy(), or, if it comes from a link, use ZMQSource(writable=True)"
             )
         return error
 
@@ -338,7 +338,7 @@ def returned(running: RunningStage, result: Any, passport: Passport) -> Any:
         PipelineError: the result is ``DROP`` or has no items, and :meth:`RunningStage.note_drop` raises an error.
     """
     if result is None:
-        raise TypeError(f"{running.stage.name} returned None; return the item, or return DROP to leave it out")
+        raise TypeError(f"{running.stage.name} returned None; return the item, or return DROP to drop it")
     if type(result) is Stamped:
         if result.passport[:2] != passport[:2]:
             running.note_renumbered()

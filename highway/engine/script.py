@@ -71,7 +71,10 @@ def not_begun() -> str:
     pipelines = ", ".join(str(pipeline) for pipeline, _ in _waiting.values())
     if not pipelines:
         return ""
-    return f"not begun are {pipelines}: what ends in a sink begins when the script has ended; call start() on it to have it run meanwhile"
+    return (
+        f"these pipelines have not begun: {pipelines}. A pipeline that ends in a sink begins when the script ends; to start it earlier, "
+        "call its start()"
+    )
 
 
 def forget(run: _Run) -> None:
@@ -93,7 +96,7 @@ def _run(is_interrupted: Callable[[], bool]) -> None:
             run.stop()
             runs.remove(run)
             if not failed:
-                print(f"highway: {pipeline} was not run, since the script ended by SystemExit; call run()", file=sys.stderr)
+                print(f"highway: {pipeline} was not run, because the script ended with SystemExit; call run()", file=sys.stderr)
     try:
         for run in runs:
             if not is_interrupted():

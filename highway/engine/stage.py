@@ -127,12 +127,12 @@ class Stage:
 
     def __post_init__(self) -> None:
         if isinstance(self.op, Stage):
-            raise PipelineError(f"a Stage inside a Stage: {self.op!r}; give the settings to one of them")
+            raise PipelineError(f"a Stage inside a Stage: {self.op!r}; pass all settings to one Stage")
         if self.max_errors is not None and self.on_error != "skip":
             raise PipelineError(f"{self.label}: max_errors={self.max_errors} without on_error='skip'")
         if self.attempts > 1 and self.timeout is None:
             raise PipelineError(
-                f"{self.label}: attempts={self.attempts} without timeout; give timeout=seconds, after which an item is tried again"
+                f"{self.label}: attempts={self.attempts} without timeout; set timeout= to the seconds after which an item is tried again"
             )
 
     @property
@@ -188,8 +188,8 @@ class Stage:
             return copy.deepcopy(self.op)
         except Exception as error:  # __deepcopy__ and __reduce__ can raise any error
             raise PipelineError(
-                f"{self.label} cannot be copied for each of its workers (per_worker=True): {type(error).__name__}: {error}; give it a "
-                "method __deepcopy__(self, memo) that returns a new one, or have it make what cannot be copied when it is first called"
+                f"{self.label} cannot be copied for each of its workers (per_worker=True): {type(error).__name__}: {error}; define a "
+                "method __deepcopy__(self, memo) that returns a new object, or create the part that cannot be copied in the first call"
             ) from error
 
 
@@ -208,23 +208,26 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
         raise PipelineError(f"the first stage must be a source ({sources}), but {flat[0].label} is a {shapes[0]}")
     for stage, shape in zip(flat[:-1], shapes[:-1], strict=True):
         if shape == "sink":
-            raise PipelineError(f"{stage.label} is a sink; only the last stage can be one (Tee hands items to a function on their way)")
+            raise PipelineError(
+                f"{stage.label} is a sink; only the last stage can be a sink (to pass items to a function in the middle of a pipeline, use "
+                "Tee)"
+            )
     for stage, shape in zip(flat, shapes, strict=True):
         if shape != "map" and (stage.num_workers or 1) > 1:
-            raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; num_workers={stage.num_workers} is for maps")
+            raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; num_workers={stage.num_workers} is only for maps")
         if stage.per_worker and shape != "map":
-            raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; per_worker=True is for maps")
+            raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; per_worker=True is only for maps")
         if stage.drops and shape != "map":
-            raise PipelineError(f"{stage.label} is a {shape}; drops=True is for maps that return DROP")
+            raise PipelineError(f"{stage.label} is a {shape}; drops=True is only for maps that return DROP")
         if stage.timeout is not None and shape != "map":
             raise PipelineError(
-                f"{stage.label} is a {shape}, which cannot try an item again; timeout={stage.timeout:g} is for maps and readers; leave it "
-                "out: a pipeline that waits for an item for 60 s reports where its threads are"
+                f"{stage.label} is a {shape}, which cannot try an item again; timeout={stage.timeout:g} is only for maps and readers; "
+                "remove timeout: a pipeline that waits for an item for 60 s reports the positions of its threads"
             )
         if stage.per_worker and _holds_functions_only(stage.op):
             raise PipelineError(
-                f"{stage.label}: per_worker=True, but what a function uses cannot be copied with it; hold that in an object: "
-                "functools.partial(function, tokenizer), or a class with __call__"
+                f"{stage.label}: per_worker=True, but the objects that a function uses are not copied with the function; store them in an "
+                "object: functools.partial(function, tokenizer), or a class with __call__"
             )
     return list(zip(unique(flat), shapes, strict=True))
 
@@ -240,14 +243,14 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
             if traits.adds_a_stage:
                 last = replace(stage, op=last.op, name=stage.label)
             elif stage.settings:
-                raise PipelineError(f"{stage.label} runs as the stages before it do; give settings to those")
+                raise PipelineError(f"{stage.label} uses the settings of the stages before it; pass the settings to these stages")
             flat.append(last)
         elif shape_of(stage.op, first, stage.label) == "composite":
             parts = [part.changed(name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
             inherited = [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]
             for setting in ("per_worker", "drops", "timeout"):
                 if (value := getattr(stage, setting)) and not any(getattr(part, setting) for part in inherited):
-                    raise PipelineError(f"{stage.label}: {setting}={value} is for maps, and it contains no map")
+                    raise PipelineError(f"{stage.label}: {setting}={value} is only for maps, but this component contains no map")
             flat += inherited
         else:
             flat.append(stage)
@@ -265,7 +268,7 @@ def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
         if outer.on_error != "raise":
             changes |= {"on_error": outer.on_error, "max_errors": outer.max_errors}
         if is_source and outer.per_worker:
-            raise PipelineError(f"{outer.label} is a source, whose workers share what they read; per_worker=True is for maps")
+            raise PipelineError(f"{outer.label} is a source, whose workers share one reader; per_worker=True is only for maps")
         if not is_source:
             changes |= {"per_worker": True} if outer.per_worker else {}
             changes |= {} if outer.num_workers is None else {"num_workers": outer.num_workers}

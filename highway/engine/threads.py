@@ -122,7 +122,8 @@ class Run:
             if isinstance(error, RuntimeError):
                 number = sum(len(running.meters) for running in self.stages)
                 error.add_note(
-                    f"{self} takes {number} threads; set num_workers lower, or raise the limit (ulimit -u, or the container's pids)"
+                    f"{self} needs {number} threads, but cannot start them; set num_workers lower, or raise the limit (ulimit -u, or the "
+                    "container's pids)"
                 )
             self.stop()
             raise
@@ -141,8 +142,8 @@ class Run:
     def start(self) -> None:
         if os.getpid() != self._pid:
             raise PipelineError(
-                f"this pipeline belongs to process {self._pid}; a forked child has none of its threads: build it in the child, "
-                "or start children with multiprocessing's 'spawn'"
+                f"this pipeline belongs to process {self._pid}; a forked child process has no threads of its parent: build the pipeline in "
+                "the child, or start children with multiprocessing's 'spawn'"
             )
         if self._opened:
             return
@@ -378,16 +379,16 @@ def why_unknown(running: RunningStage) -> str:
     source = running.shape == "source"
     if running.traits.length is not None or running.shape not in ("source", "stream") or (source and hasattr(running.stage.op, "__len__")):
         return ""
-    return f"{running.stage.name} does not say {'how many items it has' if source else 'how many items come out of so many'}"
+    return f"{running.stage.name} does not report {'its number of items' if source else 'how many items it yields for a number of inputs'}"
 
 
 def _length(running: RunningStage, length: int) -> int:
     """Return the number of a stage's outputs in an epoch with ``length`` inputs. Raise TypeError if the number is unknown."""
     own, source = running.traits.length, running.shape == "source"
     if why := why_unknown(running):
-        count = "count the items in a loop, or replace the map by one that marks items in place of dropping them"
-        way_out = f"; {count}" if running.shape == "map" else "; it can by Traits(length=...)"
-        raise TypeError(f"the length of an epoch is not known: {why}{way_out}")
+        count = "count the items in a loop, or use a map that marks items instead of dropping them"
+        way_out = f"; {count}" if running.shape == "map" else "; declare Traits(length=...) in this component"
+        raise TypeError(f"the length of an epoch is unknown: {why}{way_out}")
     if own is not None:
         return own() if source else own(length)
     return len(running.stage.op) if source else length

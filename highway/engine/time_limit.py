@@ -140,7 +140,7 @@ class TimeLimit:
             try:
                 item = copy.deepcopy(item)
             except Exception as error:
-                error.add_note("highway: with attempts above 1, each attempt gets a copy of the item, and this item cannot be copied")
+                error.add_note("highway: with attempts above 1, each attempt gets a copy of the item, but this item cannot be copied")
                 raise
         if not takes_rng:
             return self._own.map(item)
@@ -184,13 +184,13 @@ class _Helper:
             self.thread.start()
         except RuntimeError as error:
             if "shutdown" in str(error):  # since Python 3.12
-                way_out = "Python starts none after the end of a script: call run() of the pipeline in the script"
+                way_out = "Python starts no threads after the end of a script: call run() of the pipeline in the script"
             else:
                 way_out = (
-                    "this process gets no more threads: set num_workers lower, or raise the limit (ulimit -u, or the container's pids); "
-                    "threads that hang count, too"
+                    "this process cannot start more threads: set num_workers lower, or raise the limit (ulimit -u, or the container's "
+                    "pids); threads that hang count towards the limit"
                 )
-            raise PipelineError(f"{running.stage.label}: with a timeout, each worker needs a second thread, and {way_out}") from error
+            raise PipelineError(f"{running.stage.label}: with a timeout, each worker needs a second thread, but {way_out}") from error
         _helpers[caller] = self
         try:
             self.answer(math.inf)

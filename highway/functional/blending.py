@@ -28,7 +28,9 @@ def blend(image: np.ndarray, other: np.ndarray, share: float, out: np.ndarray | 
     array([[70, 70]], dtype=uint8)
     """
     if image.shape != other.shape or image.dtype != other.dtype:
-        raise ValueError(f"blend: the images are {image.shape} {image.dtype} and {other.shape} {other.dtype}; expected the same of both")
+        raise ValueError(
+            f"blend: the images are {image.shape} {image.dtype} and {other.shape} {other.dtype}; expected the same shape and dtype"
+        )
     if image.dtype != np.uint8 and image.dtype.kind != "f":
         raise TypeError(f"blend: the images are {image.dtype}; expected uint8 or a float type: convert them with astype()")
     out = np.empty(image.shape, image.dtype) if out is None else out

@@ -100,7 +100,7 @@ def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
     array([[  0, 160, 255]], dtype=uint8)
     """
     if image.dtype != np.uint8:
-        ops.expect_shares(image, "gamma", "divide floats of 0 to 255 by 255 first, as ToFloat() does")
+        ops.expect_shares(image, "gamma", "divide floats from 0 to 255 by 255 first, for example with ToFloat()")
     return image if exponent == 1 else _by_level(image, lambda share: np.maximum(share, 0) ** exponent)
 
 
@@ -264,7 +264,8 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
 def expect_bytes(image: np.ndarray, what: str) -> None:
     """Raise TypeError if the image is not uint8."""
     if image.dtype != np.uint8:
-        way_out = "put it before what makes floats, such as Normalize" if image.dtype.kind == "f" else "convert it with astype()"
+        is_float = image.dtype.kind == "f"
+        way_out = "put it before transforms that return floats, such as Normalize" if is_float else "convert it with astype()"
         raise TypeError(f"{what}: the image is {image.dtype}; expected uint8: {way_out}")
 
 

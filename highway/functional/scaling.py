@@ -100,7 +100,7 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
     if image.dtype == np.uint8:
         return image
     if scale > 1.5:
-        ops.expect_shares(image, "to_uint8", "scale=1 takes floats of 0 to 255")
+        ops.expect_shares(image, "to_uint8", "for floats from 0 to 255, use scale=1")
     return ops.saturated(image * np.float32(scale), np.dtype(np.uint8))
 
 
@@ -150,7 +150,8 @@ def _expect_one_each(channels: int, what: str, **values: PerChannel) -> None:
     for name, value in values.items():
         if isinstance(value, tuple) and len(value) not in (1, channels):
             raise ValueError(
-                f"{what}: {len(value)} numbers as {name} {value}, but the image has {channels} channels; give one for each, or one"
+                f"{what}: {name}={value} has {len(value)} numbers, but the image has {channels} channels; pass one number, or one number "
+                "for each channel"
             )
 
 

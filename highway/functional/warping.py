@@ -87,7 +87,7 @@ def inverted(matrix: np.ndarray) -> np.ndarray:
     (a, b, c), (d, e, f) = matrix.tolist()
     area = a * e - b * d
     if area == 0:
-        raise ValueError(f"the map {matrix.tolist()} sends all points onto a line; it has no inverse")
+        raise ValueError(f"the map {matrix.tolist()} maps all points to one line, so it has no inverse")
     return np.array([[e / area, -b / area, (b * f - c * e) / area], [-d / area, a / area, (c * d - a * f) / area]])
 
 
@@ -161,7 +161,10 @@ def _from_square(corners: np.ndarray) -> np.ndarray:
     wide, high = x - x1 + x2 - x3, y - y1 + y2 - y3
     area = right * up - along * down
     if area == 0:
-        raise ValueError(f"three of the points {corners.tolist()} lie on a line; no projective map sends the corners of a square to them")
+        raise ValueError(
+            f"three of the points {corners.tolist()} lie on a line, so no projective map exists from the corners of a square to these "
+            "points"
+        )
     g, h = (wide * up - along * high) / area, (right * high - wide * down) / area
     return np.array([[x1 - x + g * x1, x3 - x + h * x3, x], [y1 - y + g * y1, y3 - y + h * y3, y], [g, h, 1.0]])
 

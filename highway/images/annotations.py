@@ -133,6 +133,6 @@ def _checked(role: str, field: Field, value: Any, size: Size) -> np.ndarray:
         return array
     if not fits or array.dtype.kind not in "biuf":
         raise ValueError(
-            f"field {field!r} holds {array.dtype} {shape} for an image of height {size[0]} and width {size[1]}; expected {expected}"
+            f"field {field!r} contains {array.dtype} {shape} for an image of height {size[0]} and width {size[1]}; expected {expected}"
         )
     return array.astype(np.int64) if role == "mask" and array.dtype.kind == "f" else array.astype(np.float32) if role != "mask" else array

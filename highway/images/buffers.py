@@ -33,7 +33,7 @@ class BufferPool:
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return an uninitialized uint8 array. Raises ValueError if it is larger than ``nbytes``."""
         if math.prod(shape) > self.nbytes:
-            raise ValueError(f"BufferPool: {shape} is more than nbytes={self.nbytes}")
+            raise ValueError(f"BufferPool: a buffer of shape {shape} is larger than nbytes={self.nbytes}")
         try:
             memory = self._free.pop()
         except IndexError:

@@ -46,7 +46,7 @@ def extension_or_none() -> Any:
     except ImportError:
         return None
     if getattr(extension, "API", 1) != _EXTENSION_API:
-        log.warning("the C extension was built from another version of highway and is not used: install highway-data again")
+        log.warning("the C extension was built for another version of highway, so it is not used: install highway-data again")
         return None
     return extension
 
@@ -92,8 +92,8 @@ def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
     header = read_header(data)
     if header.height * header.width > max_pixels:
         raise ImageError(
-            f"announces {header.height} x {header.width} pixels, more than max_pixels={max_pixels}; "
-            "raise max_pixels if the file is to be trusted, or shrink it"
+            f"the header declares {header.height} x {header.width} pixels, more than max_pixels={max_pixels}; raise max_pixels if you "
+            "trust the file, or shrink the image"
         )
     return header
 
@@ -134,7 +134,7 @@ def _as_stored(box: Box, header: Header) -> Box:
     """Convert a box of the upright image to the coordinates of the stored image."""
     (height, width), (top, left, rows, columns) = header.size, box
     if not (0 <= top < top + rows <= height and 0 <= left < left + columns <= width):
-        raise ValueError(f"the box (top, left, height, width) = {box} reaches out of an image of {height} x {width} pixels")
+        raise ValueError(f"the box (top, left, height, width) = {box} extends beyond the image of {height} x {width} pixels")
     top = height - top - rows if header.orientation in _ROWS_REVERSED else top
     left = width - left - columns if header.orientation in _COLUMNS_REVERSED else left
     return (left, top, columns, rows) if header.orientation >= 5 else (top, left, rows, columns)
@@ -155,7 +155,9 @@ def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias
     sizes = {(-(-header.height // by), -(-header.width // by)): by for by in (*_REDUCTIONS, 1)}
     by = sizes.get(pixels.shape[:2], 0)  # by: the reduction that the decoder has applied
     if by == 0:
-        raise ImageError(f"announces {header.height} x {header.width} pixels, but holds {pixels.shape[0]} x {pixels.shape[1]}")
+        raise ImageError(
+            f"the header declares {header.height} x {header.width} pixels, but the file contains {pixels.shape[0]} x {pixels.shape[1]}"
+        )
     if by > 1:
         inverse = np.array([[columns / by / shape[1], 0, left / by], [0, rows / by / shape[0], top / by]])
         return warp(pixels, inverse, shape)
@@ -191,7 +193,7 @@ def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
 
 
 def _damaged(header: Header, why: object) -> ImageError:
-    return ImageError(f"the {header.format} is damaged or cut short: {why}")
+    return ImageError(f"the {header.format} is damaged or truncated: {why}")
 
 
 def _extension_for(header: Header) -> Any:
@@ -219,7 +221,7 @@ def _by_simplejpeg(data: bytes, header: Header, reduction: int) -> np.ndarray:
 
 def _by_cv2(cv2: Any, data: bytes, header: Header, reduction: int) -> np.ndarray:
     if header.format == "JPEG" and data.find(b"\xff\xd9", data.find(b"\xff\xda")) < 0:
-        raise ImageError("the JPEG is cut short: it has no end marker")  # OpenCV would fill the rest with grey and report no error
+        raise ImageError("the JPEG is truncated: it has no end marker")  # OpenCV would fill the rest with grey and report no error
     flags = cv2.IMREAD_COLOR if reduction == 1 or header.format != "JPEG" else getattr(cv2, f"IMREAD_REDUCED_COLOR_{reduction}")
     pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
     if pixels is None:

@@ -93,7 +93,9 @@ def _png(data: bytes) -> Header:
     while kind != b"IEND":
         length, kind = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (len(data), b"IEND")
         if at + 12 + length > len(data):
-            raise ImageError(f"the PNG is damaged or cut short: the chunk at byte {at} goes beyond the end, at {len(data)}")
+            raise ImageError(
+                f"the PNG is damaged or truncated: the chunk at byte {at} extends beyond the end of the file at byte {len(data)}"
+            )
         if kind == b"eXIf":
             orientation = _exif_orientation(data[at + 8 : at + 8 + length])
         at += length + 12
@@ -117,14 +119,14 @@ def opened(data: bytes) -> Iterator[Image.Image]:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
             if limit is not None and image.height * image.width > limit:  # Pillow only warns in this case
-                raise Image.DecompressionBombError(f"announces {image.height} x {image.width} pixels")
+                raise Image.DecompressionBombError(f"the header declares {image.height} x {image.width} pixels")
             yield image
     except UnidentifiedImageError:
-        raise ImageError(f"not an image: it begins with {data[:12]!r}; expected one of {', '.join(FORMATS)}") from None
+        raise ImageError(f"not an image: the file begins with {data[:12]!r}; expected one of {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageError(
-            f"a decompression bomb, by Pillow's measure: {error}; if the file is to be trusted, raise PIL.Image.MAX_IMAGE_PIXELS, "
-            f"which is {Image.MAX_IMAGE_PIXELS}, and max_pixels"
+            f"Pillow treats the file as a decompression bomb: {error}; if you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS (now "
+            f"{Image.MAX_IMAGE_PIXELS}) and max_pixels"
         ) from error
 
 

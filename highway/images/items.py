@@ -56,21 +56,21 @@ def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Fie
             continue
         if isinstance(field, str) and (parameter := _target(field, value, kinds)):
             raise ValueError(
-                f"{owner}: pixels are moved here, and the {parameter} in the field {field!r} would stay; "
-                f"{advice.format(parameter=parameter, field=field)}; if they are to stay, rename their field before this stage: "
+                f"{owner}: this stage moves pixels, but not the {parameter} in the field {field!r}; "
+                f"{advice.format(parameter=parameter, field=field)}; if they must not move, rename their field before this stage: "
                 f"Rename({{{field!r}: '{_STAYS}{field}'}})"
             )
         for path, key, inner in entries(value):
             if parameter := _target(key, inner, kinds):
                 how = (
-                    "take the dict apart before this stage by a map that returns {'image': image, **target}"
+                    "unpack the dict before this stage with a map that returns {'image': image, **target}"
                     if isinstance(value, dict) and path == repr(key)
-                    else f"before this stage, have a map return {{'image': image, {parameter!r}: array}}"
+                    else f"add a map before this stage that returns {{'image': image, {parameter!r}: array}}"
                     + (", with one row x1, y1, x2, y2 in pixels per box (COCO has x, y, width, height)" if parameter == "boxes" else "")
                 )
                 raise ValueError(
-                    f"{owner}: pixels are moved here, and {path} in the field {field!r}, a {type(value).__name__}, would stay; "
-                    f"{how}, and name its fields here; if they are to stay, call their field '{_STAYS}...'"
+                    f"{owner}: this stage moves pixels, but not {path} in the field {field!r}, a {type(value).__name__}; {how}, and pass "
+                    f"the names of these fields to this stage; if they must not move, begin the name of their field with '{_STAYS}'"
                 )
         is_sure = is_sure and not (isinstance(value, (list, tuple)) and 0 in _shape(value))
     return is_sure
@@ -128,19 +128,19 @@ def is_batch(value: Any, owner: str) -> bool:
     """
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
         if len(value) and isinstance(value[0], bytes):
-            raise ValueError(f"{owner}: the image field holds {short(value[0])}{_ways_out(value[0])}, and before Batch")
+            raise ValueError(f"{owner}: the image field contains {short(value[0])}{_ways_out(value[0])}, and before Batch")
         return True
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
         raise ValueError(
-            f"{owner}: the image field holds {short(value)}; expected images (B, H, W, C), or one image (H, W, C) or (H, W)"
-            f"{_ways_out(value)}"
+            f"{owner}: the image field contains {short(value)}; expected images (B, H, W, C), or one image (H, W, C) or (H, "
+            f"W){_ways_out(value)}"
         )
     if value.ndim == 3 and value.shape[2] > MOST_CHANNELS:
         raise ValueError(
-            f"{owner}: the image field holds an array of shape {value.shape}: grey images (B, H, W), or one image with its channels first "
-            f"or with more than {MOST_CHANNELS}? Expected (B, H, W, C), or one image (H, W) or (H, W, C) of 1 to {MOST_CHANNELS} channels: "
-            f"give grey images their channel, images[..., None]; put channels last, image.transpose(1, 2, 0); an image of more channels "
-            f"goes as a batch of one, image[None]"
+            f"{owner}: the image field contains an array of the ambiguous shape {value.shape}: a batch of grey images (B, H, W), or one "
+            f"image with the channels first or with more than {MOST_CHANNELS} channels. Expected (B, H, W, C), or one image (H, W) or (H, "
+            f"W, C) with 1 to {MOST_CHANNELS} channels: add a channel axis to grey images, images[..., None]; put channels last, "
+            "image.transpose(1, 2, 0); pass an image with more channels as a batch of one, image[None]"
         )
     return False
 
@@ -159,8 +159,8 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
         raise ValueError(f"{owner}: an image of shape {value.shape} has no pixels; expected (H, W, C) or (H, W), each at least 1")
     if value.ndim == 3 and value.shape[2] > MOST_CHANNELS >= value.shape[0]:
         raise ValueError(
-            f"{owner}: an image of shape {value.shape} seems to have its channels first; expected (H, W, C): put them last, "
-            f"image.transpose(1, 2, 0), or images.transpose(0, 2, 3, 1) for a batch"
+            f"{owner}: an image of shape {value.shape} seems to have its channels first; expected (H, W, C): put the channels last, "
+            "image.transpose(1, 2, 0), or images.transpose(0, 2, 3, 1) for a batch"
         )
     return value
 
@@ -175,14 +175,14 @@ def short(value: Any) -> str:
 
 def _ways_out(value: Any) -> str:
     if isinstance(value, bytes):
-        return ": put DecodeImage before, which decodes the bytes of an image"
+        return ": put DecodeImage before this stage to decode the bytes of an image"
     if isinstance(value, np.ndarray) and value.dtype.kind in "SO":
-        return ": put DecodeImage before Batch, which decodes the bytes of an image"
+        return ": put DecodeImage before Batch to decode the bytes of an image"
     if isinstance(value, (tuple, dict, list)):
-        return ", an item: the stage Augmentations([...]) applies transforms to the image in it"
+        return ", an item: to apply transforms to the image of an item, use the stage Augmentations([...])"
     if isinstance(value, np.ndarray) and value.ndim == 4:
-        return ", a batch: Augmentations([...]) changes each of its images"
-    return ": np.asarray() makes it one" if isinstance(value, Image.Image) else ""
+        return ", a batch: to apply transforms to each image of a batch, use Augmentations([...])"
+    return ": convert it with np.asarray()" if isinstance(value, Image.Image) else ""
 
 
 def rows(item: Item, field: Field | None) -> list[np.ndarray]:
@@ -200,8 +200,8 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
         if not isinstance(image, np.ndarray) or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (1, 3, 4))):
             what = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
             raise ValueError(
-                f"field {field!r} holds {what}, which is no image: expected (H, W), or (H, W, C) with 1, 3 or 4 channels; "
-                "name another field=; give grey images in a batch their channel, images[..., None]; put channels last"
+                f"field {field!r} contains {what}, which is not an image: expected (H, W), or (H, W, C) with 1, 3 or 4 channels; select "
+                "another field=; add a channel axis to grey images in a batch, images[..., None]; put channels last"
             )
     return images
 

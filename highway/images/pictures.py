@@ -68,7 +68,7 @@ def _fields(item: Item, where: Mapping[str, Field]) -> tuple[Field, Field | None
 
 def _images(item: Item, field: Field | None, unbatched: bool) -> list[np.ndarray]:
     if field is None:
-        raise ValueError(f"the batches have one field only, {names(item)[0]!r}; img2img needs two")
+        raise ValueError(f"the batches have only one field, {names(item)[0]!r}; img2img needs two")
     value = get(item, field)
     images = list(value) if not unbatched and (isinstance(value, (list, tuple)) or np.ndim(value)) else [value]
     return rows({field: [_channels_last(image) for image in images]}, field)
@@ -86,7 +86,7 @@ def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> lis
     try:
         return [np.asarray(value) for value in rows_of(item, field, count, not unbatched)]
     except ValueError as error:
-        raise ValueError(f"{error}; say -b (unbatched) for a stream of samples") from None
+        raise ValueError(f"{error}; for a stream of samples, pass -b (unbatched)") from None
 
 
 def _label(value: np.ndarray) -> str:

@@ -28,9 +28,12 @@ def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
     several = tuple(fill) if isinstance(fill, (tuple, list)) else (fill,)
     channels = image.shape[2] if image.ndim == 3 else 1
     if len(several) not in (1, channels):
-        raise ValueError(f"{what}: {len(several)} numbers as fill {fill}, but the image has {channels} channels; give one for each, or one")
+        raise ValueError(
+            f"{what}: fill={fill} has {len(several)} numbers, but the image has {channels} channels; pass one number, or one number for "
+            "each channel"
+        )
     if image.dtype == np.uint8 and not (min(several) >= 0 and max(several) <= 255):
-        raise ValueError(f"{what}: fill {fill} for an image of bytes; expected levels from 0 to 255")
+        raise ValueError(f"{what}: fill={fill} for a uint8 image; expected levels from 0 to 255")
     return several if len(several) > 1 else several[0]
 
 

@@ -62,7 +62,10 @@ class Comparison:
             mine = software()
             if _release(made[0]) != _release(mine):
                 log.warning(
-                    "%s: %s sends with %s, and this is %s; run the same on both", self._link, made[1], *map(_release, (made[0], mine))
+                    "%s: %s sends with %s, but this process runs %s; use the same software on both",
+                    self._link,
+                    made[1],
+                    *map(_release, (made[0], mine)),
                 )
             return
         (first, there), (other, here) = self._first, made

@@ -96,14 +96,19 @@ class Augmentations:
         self._chain = Chain(tuple(self.transforms))
         for transform in self.transforms if self.boxes is None else ():
             if Chain(transform).sees_boxes:
-                raise ConfigError(f"Augmentations: {transform} goes by the boxes of an image; say which field holds them: boxes='boxes'")
-        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
+                raise ConfigError(f"Augmentations: {transform} needs the boxes of an image; set the field of the boxes: boxes='boxes'")
+        require(
+            self.boxes is not None or not self.with_boxes,
+            self,
+            "with_boxes",
+            "an empty list unless boxes= is set to the field of the boxes",
+        )
         for parameter in ("swap_points", "with_points", "visibility") if self.points is None else ():
-            require(getattr(self, parameter) in ([], None), self, parameter, "none without points: say which field holds these")
+            require(getattr(self, parameter) in ([], None), self, parameter, "no value unless points= is set to the field of the points")
         (field, images), (points, more_points), (mask, masks) = map(_split, (self.field, self.points, self.mask))
         more = {"image": images, "points": more_points, "mask": masks}
         taken = self.visibility is not None and self.visibility in (self.boxes, points, mask)
-        require(not taken, self, "visibility", "a field of its own, with a number for each point")
+        require(not taken, self, "visibility", "a separate field, with a number for each point")
         swapped = [number for pair in self.swap_points for number in pair]
         require(len(swapped) == len(set(swapped)), self, "swap_points", "each point once")
         with_points = self.with_points if self.visibility is None else [*self.with_points, self.visibility]
@@ -209,12 +214,16 @@ class Augmentations:
     def _order(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return the permutation that swaps points of this shape."""
         if len(shape) == 2 and self._targets.goes_with_boxes("points"):
-            raise ValueError(f"Augmentations: points are {shape}, one for each box; swap_points exchanges points of one object, (N, K, 2)")
+            raise ValueError(
+                f"Augmentations: points have the shape {shape}, one point for each box; swap_points swaps points of one object, so it "
+                "needs (N, K, 2)"
+            )
         order = np.arange(shape[-2])
         for one, other in self.swap_points:
             if max(one, other) >= shape[-2]:
                 raise ValueError(
-                    f"Augmentations: points are {shape}; swap_points={(one, other)} expects more than {max(one, other)} of them"
+                    f"Augmentations: points have the shape {shape}; swap_points={(one, other)} needs more than {max(one, other)} points "
+                    "per object"
                 )
             order[one], order[other] = other, one
         return order

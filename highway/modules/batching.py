@@ -115,7 +115,7 @@ def _ascending(boundaries: list[int]) -> bool:
 
 @dataclass
 class _OfLengths:
-    boundaries: Annotated[list[Count], Predicate(_ascending, "each above the one before")]
+    boundaries: Annotated[list[Count], Predicate(_ascending, "increasing numbers")]
     batch_sizes: list[Count]
     by: str | int | Callable[[Any], int] = 0
     drop_last: bool = False
@@ -159,7 +159,7 @@ class Bucket(RaggedOptions, _OfLengths):
     def __post_init__(self) -> None:
         super().__post_init__()
         buckets = len(self.boundaries) + 1
-        require(len(self.batch_sizes) == buckets, self, "batch_sizes", f"one for each of {buckets} buckets")
+        require(len(self.batch_sizes) == buckets, self, "batch_sizes", f"one number for each of {buckets} buckets")
         fixed = self.ragged == "pad" and self.pad_to is None
         require(fixed or not self.pad_to_boundary, self, "pad_to_boundary", "False, or ragged='pad' without pad_to")
 
@@ -177,7 +177,7 @@ class Bucket(RaggedOptions, _OfLengths):
             return bisect_right(self.boundaries, len(value))
         except TypeError:
             raise ValueError(
-                f"Bucket: field {self.by!r} is {value!r:.40}, which has no length; by= takes a function of a sample, too"
+                f"Bucket: field {self.by!r} is {value!r:.40}, which has no length; pass a function of a sample as by="
             ) from None
 
     def _collated(self, samples: list[Item]) -> Item:
@@ -186,8 +186,8 @@ class Bucket(RaggedOptions, _OfLengths):
         bucket = self._bucket(samples[0])
         if bucket == len(self.boundaries):
             raise ValueError(
-                f"Bucket: a sample is not below the last of boundaries={self.boundaries}, as pad_to_boundary=True needs it; give a greater "
-                "boundary, or cut the sample"
+                f"Bucket: a sample has at least the length of the last of boundaries={self.boundaries}, which pad_to_boundary=True does "
+                "not allow; add a greater boundary, or truncate the sample"
             )
         return self.collated(samples, self.boundaries[bucket] - 1)
 
@@ -264,7 +264,7 @@ class Unbatch:
     fields: list[str | int] | None = None
 
     def __post_init__(self) -> None:
-        require(self.fields is None or self.ragged is not None, self, "fields", "nothing without ragged='pad' or 'offsets'")
+        require(self.fields is None or self.ragged is not None, self, "fields", "no value unless ragged='pad' or 'offsets'")
 
     def __highway__(self) -> Traits:
         return Traits(makes="samples", per_epoch=True, state=lambda: Position(0), remake=self._remake, splits_batches=True)

@@ -66,9 +66,9 @@ class DecodeImage(DecodeOptions, _OfField):
 
     def __post_init__(self) -> None:
         self._is_checked = False  # whether the first item was checked
-        require(self.shape is None or self.crop is None, self, "shape", "(height, width) in pixels, and not together with crop")
+        require(self.shape is None or self.crop is None, self, "shape", "(height, width) in pixels; cannot be combined with crop")
         scaled = self.shape is not None or self.crop is not None
-        require(scaled or not self.flip, self, "flip", "a probability from 0 to 1, together with shape or crop")
+        require(scaled or not self.flip, self, "flip", "a probability from 0 to 1, only together with shape or crop")
 
     def __highway__(self) -> Traits:
         return Traits(parallel=True, draws=self.draws, ahead=self._ahead)
@@ -86,7 +86,7 @@ class DecodeImage(DecodeOptions, _OfField):
         data = batch.get(item, self.field)
         if not isinstance(data, bytes):
             advice = "; put DecodeImage before Batch" if isinstance(data, (np.ndarray, list)) else ""
-            raise ImageError(f"field {self.field!r} holds a {type(data).__name__}; expected the bytes of an image file{advice}")
+            raise ImageError(f"field {self.field!r} contains a {type(data).__name__}; expected the bytes of an image file{advice}")
         return data
 
     def _ahead(self, context: Context) -> _Together | None:

@@ -106,7 +106,7 @@ class DecodeBatch(DecodeOptions):
 
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.crop is None):
-            raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")
+            raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected exactly one of these parameters")
 
     def __highway__(self) -> Traits:
         return Traits(makes="batches", parallel=True, draws=self.draws)
@@ -127,7 +127,7 @@ class DecodeBatch(DecodeOptions):
 
 def _files(item: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the bytes of each file of a batch, and the labels."""
-    expected = "expected what EncodedImageReader yields, (data, sizes, labels)"
+    expected = "expected a batch of EncodedImageReader, (data, sizes, labels)"
     if not isinstance(item, tuple) or len(item) != 3:
         raise ValueError(f"DecodeBatch: got a {type(item).__name__}{f' of {len(item)}' if isinstance(item, tuple) else ''}; {expected}")
     data, sizes, labels = item

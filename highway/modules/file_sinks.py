@@ -45,7 +45,7 @@ class SampleSink:
         """
         name = type(self).__name__
         if not isinstance(item, dict):
-            raise TypeError(f"{name}: the item is a {type(item).__name__}; expected a dict, whose names become the fields: use Rename")
+            raise TypeError(f"{name}: the item is a {type(item).__name__}; expected a dict, whose keys become the fields: use Rename")
         if len(passport.keys) > 1:
             raise ValueError(f"{name}: the item is a batch of {len(passport.keys)} samples; put Unbatch before it")
         return (passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0], item
@@ -75,7 +75,7 @@ class _FileSink(SampleSink):
 
     def _write(self, path: str, samples: Iterable[tuple[str, Mapping[str, Any]]], context: Context) -> None:
         if is_taken(path):
-            raise FileExistsError(f"{type(self).__name__}: {shown(path)!r} is there already; move it away, or choose another path")
+            raise FileExistsError(f"{type(self).__name__}: {shown(path)!r} already exists; move it, or choose another path")
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("path", "max_samples")}
         with formats()[self.format].write(path, given) as writer:
             for key, sample in samples:
@@ -92,13 +92,13 @@ class _Numbered(_FileSink):
         max_samples: Number of samples per file, if ``path`` has a number format. ``None``: 10,000.
     """
 
-    path: Annotated[str, Predicate(_numbers_files, "a path, maybe with one place for the file's number, such as 'samples-%06d.npz'")]
+    path: Annotated[str, Predicate(_numbers_files, "a path, optionally with one place for the file number, such as 'samples-%06d.npz'")]
     max_samples: Count | None = None
 
     def __post_init__(self) -> None:
         if self.max_samples is not None and "%" not in self.path:
             name, path = type(self).__name__, shown(self.path)
-            raise ConfigError(f"{name}: max_samples={self.max_samples}, but {path!r} has no place for the file's number, such as %06d")
+            raise ConfigError(f"{name}: max_samples={self.max_samples}, but {path!r} has no place for the file number, such as %06d")
 
     def consume(self, items: Items) -> None:
         if "%" not in self.path:

@@ -90,7 +90,7 @@ def remade(source: Any, lineage: list[Any]) -> Stamped:
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
-        raise PipelineError(f"{name_of(op)} cannot give items again")
+        raise PipelineError(f"{name_of(op)} does not support making items again")
     passport = from_json(lineage)
     epoch, index, made_of = *passport[:2], passport.made_of
     made = make(epoch, index, lineage if isinstance(op, Pipeline) else made_of and made_of.part)
@@ -282,8 +282,8 @@ class SourceInEpochs:
         self._close_items()
         if not self._taken and self.number:
             raise ValueError(
-                f"{self._name}, {component(self._source)!r:.80}, has no items for epoch {self.number}: it is used up; give something that "
-                "can be iterated over again"
+                f"{self._name}, {component(self._source)!r:.80}, has no items for epoch {self.number}: it can be iterated over only once; "
+                "pass an iterable that can be iterated over again"
             )
 
     def leave(self, epoch: int) -> None:
@@ -373,7 +373,7 @@ def expect_source(owner: object, parameter: str, source: Any) -> None:
     Raises:
         ConfigError: the parameter is not a source. The message names the owner and the parameter.
     """
-    wrong = f"{type(owner).__name__}: {parameter} is no source"
+    wrong = f"{type(owner).__name__}: {parameter} is not a source"
     try:
         last, shape = expand([source])[-1]
     except PipelineError as error:

@@ -178,8 +178,8 @@ class ZMQSource:
         if untold := receiver.untold():
             receiver.counters["untold"] = untold
             log.warning(
-                "%s: %d of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached, "
-                "or had sent too much); what is on its way here from them is lost",
+                "%s: %d senders were not told in time that this receiver leaves, because they are not highway's senders, cannot be "
+                "reached, or had sent too much; messages on the way from these senders are lost",
                 self.link,
                 untold,
             )

@@ -53,7 +53,7 @@ class Map:
         value = item if self.field is None else get(item, self.field)
         result = self.fn(value, rng=rng) if self._takes_rng else self.fn(value)
         if result is None:
-            raise TypeError(f"Map: {self.fn!r} returned None; return a value, or DROP to leave out the item")
+            raise TypeError(f"Map: {self.fn!r} returned None; return a value, or return DROP to drop the item")
         return result if self.field is None or result is DROP else replace(item, {self.field: result})
 
 
@@ -109,21 +109,26 @@ class Rename:
 
     def __post_init__(self) -> None:
         if len(set(self.names.values())) < len(self.names):
-            raise ConfigError(f"Rename: {self.names} gives one name to several fields")
+            raise ConfigError(f"Rename: {self.names} gives the same name to several fields")
 
     def __call__(self, item: Item) -> dict[str, Any]:
         for old in self.names:
             get(item, old)
         renamed = {self._new(item, old): get(item, old) for old in names(item)}
         if len(renamed) < len(names(item)):
-            raise ValueError(f"Rename: {self.names} gives the name of another field of {list(names(item))}; Select the fields first")
+            raise ValueError(
+                f"Rename: {self.names} renames a field to the name of another field of {list(names(item))}; select fields with Select first"
+            )
         return renamed
 
     def _new(self, item: Item, old: Field) -> str:
         if isinstance(item, Mapping):
             return self.names.get(old, str(old))
         if old not in self.names:
-            raise ValueError(f"Rename: field {old} of a tuple of {len(names(item))} gets no name; name all, or Select some first")
+            raise ValueError(
+                f"Rename: field {old} of a tuple of {len(names(item))} has no new name; rename all fields, or select fields with Select "
+                "first"
+            )
         return self.names[old]
 
 
@@ -136,7 +141,7 @@ class Identity:
     'an item'
     """
 
-    why_no_TransformLike: ClassVar[str] = "among transforms an empty list, [], leaves the image as it is"
+    why_no_TransformLike: ClassVar[str] = "in a list of transforms, use an empty list, [], to leave the image unchanged"
 
     def __highway__(self) -> Traits:
         return Traits(parallel=True)

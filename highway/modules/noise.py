@@ -57,14 +57,14 @@ class Noise:
         Range(ge=0, words="lengths, at least 0"),
     ] = (64, 224, 224, 3)
     n_tensors: Count | None = None
-    dtype: Annotated[str, Predicate(_is_number_type, "bool, or the name of an integer or float type of numpy's, such as uint8")] = "uint8"
+    dtype: Annotated[str, Predicate(_is_number_type, "bool, or the name of a NumPy integer or float type, such as uint8")] = "uint8"
     constant: bool = False
-    count: Annotated[int | None, Range(ge=0, words="at least 0, or None for no end")] = None
+    count: Annotated[int | None, Range(ge=0, words="at least 0, or None for no limit")] = None
     seed: Seed | None = None
 
     def __post_init__(self) -> None:
         if self.n_tensors not in (None, len(self.shapes)):
-            raise ConfigError(f"Noise: n_tensors={self.n_tensors}, but {len(self.shapes)} shapes; leave out n_tensors")
+            raise ConfigError(f"Noise: n_tensors={self.n_tensors}, but {len(self.shapes)} shapes; remove n_tensors")
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:

@@ -104,7 +104,9 @@ def describe(item: Item, passport: Passport, called: Sequence[str] | None = None
     known = names(item)
     if called is not None and not isinstance(item, dict):
         if len(called) != len(known):
-            raise ValueError(f"Peek: {len(called)} names, {', '.join(called)}, but the item has {len(known)} fields; expected one for each")
+            raise ValueError(
+                f"Peek: {len(called)} names, {', '.join(called)}, but the item has {len(known)} fields; expected one name for each field"
+            )
         known = tuple(called)
     return "\n".join([f"epoch {passport.epoch}, item {passport.index}{keys}", *_rows(known, fields(item), "  ")])
 

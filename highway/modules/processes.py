@@ -73,8 +73,8 @@ class Processes:
     def __post_init__(self) -> None:
         if (pipelines := self._pipelines()) and self.num_processes not in (None, len(pipelines)):
             raise ConfigError(
-                f"Processes: num_processes={self.num_processes} for {len(pipelines)} whole pipeline(s), each in one process; "
-                "give a list of stages for each, with a source of its own: Processes([[source, ...], [other, ...]])"
+                f"Processes: num_processes={self.num_processes} for {len(pipelines)} whole pipeline(s), each in one process; pass a "
+                "separate list of stages for each process, which begins with its own source: Processes([[source, ...], [other, ...]])"
             )
 
     def _pipelines(self) -> list[list[Any]]:
@@ -91,11 +91,11 @@ class Processes:
         for part, shape in parts:
             if shape != "map":
                 raise PipelineError(
-                    f"Processes: {part.label} is a {shape}, and only maps can run in processes; put it before or after Processes"
+                    f"Processes: {part.label} is a {shape}, but only maps can run in processes; put it before or after Processes"
                 )
             if given := [name for name in part.settings if name != "drops"]:
                 raise PipelineError(
-                    f"Processes: {part.label} has settings of its own ({', '.join(given)}); give them to a Stage around Processes"
+                    f"Processes: {part.label} has its own settings ({', '.join(given)}); pass them to a Stage around Processes"
                 )
             expect_picklable(part.op, part.label, "Processes")
         names = [part.name for part, _ in parts]
@@ -121,7 +121,7 @@ def _expanded(stages: list[Any]) -> list[Stage]:
     parts = expand(stages)
     last, shape = parts[-1]
     if shape == "sink":
-        raise PipelineError(f"Processes: {last.label} is a sink; put it behind Processes, which hands on what comes out of the processes")
+        raise PipelineError(f"Processes: {last.label} is a sink; put it after Processes, which passes on the items of the processes")
     for part, _ in parts:
         expect_picklable(part.op, part.label, "Processes")
     return [part for part, _ in parts]

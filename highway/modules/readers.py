@@ -142,7 +142,7 @@ class ImageReader(DecodeOptions, Batching, _OfImages):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.crop is not None and self.shape is not None and tuple(self.shape) != tuple(self.crop.shape):
-            raise ConfigError(f"{type(self).__name__}: shape={self.shape}, but {self.crop} gives {self.crop.shape}; leave out shape")
+            raise ConfigError(f"{type(self).__name__}: shape={self.shape}, but {self.crop} has the shape {self.crop.shape}; remove shape")
 
     def open(self) -> Dataset:
         """Return the dataset."""

@@ -99,11 +99,15 @@ class Repeat:
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return the ``stages``, with a source that yields ``times`` passes, and with streams that restart in each pass."""
         if self.source is not None:
-            raise ConfigError("Repeat: a source is given, but stages stand before it; leave it out to repeat those: Repeat(times=...)")
+            raise ConfigError(
+                "Repeat: it has a source, but is not the first stage; to repeat the stages before it, remove the source: Repeat(times=...)"
+            )
         first, *rest = stages
         for stage in stages:
             if stage.traits.repeats:
-                raise ConfigError(f"Repeat: {stage.label} before it already repeats; give epochs= to that stage")
+                raise ConfigError(
+                    f"Repeat: the earlier stage {stage.label} already repeats; pass epochs= to that stage instead of using Repeat"
+                )
         repeated = _repeated(first.op, self.times)
         passes = _Passes(first.op, self.times)
         source = replace(first, op=passes if repeated is None else repeated, name=first.label)
@@ -145,8 +149,8 @@ class _Passes:
                         break
             gave, index, state = index, -1, None
             if gave < 0 and (epoch > 0 or self.times is None):
-                way_out = "it is used up; give something that can be iterated over again" if epoch else "it is empty"
-                raise ValueError(f"Repeat: pass {epoch + 1} over {component(self.source)!r} gave nothing: {way_out}")
+                way_out = "it can be iterated over only once; pass an iterable that can be iterated over again" if epoch else "it is empty"
+                raise ValueError(f"Repeat: pass {epoch + 1} over {component(self.source)!r} yielded no items: {way_out}")
 
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Make an item of a pass again."""

@@ -37,7 +37,7 @@ class _ImageFiles:
 
     def __post_init__(self) -> None:
         is_suffix = isinstance(self.field, str) and self.field.startswith(".")
-        require(not is_suffix, self, "field", f"the field of the images; a type of file is given as format={str(self.field)[1:]!r}")
+        require(not is_suffix, self, "field", f"the field of the images; to select the file type, pass format={str(self.field)[1:]!r}")
 
     def _written(self, items: Items) -> Iterator[Stamped]:
         numbers = count()
@@ -142,7 +142,7 @@ class ContactSheet:
                 if len(tiles) == self.limit:
                     self._write(tiles)
         if not tiles:
-            raise ValueError(f"ContactSheet: no images arrived, {self.path} was not written")
+            raise ValueError(f"ContactSheet: no images arrived, so {self.path} was not written")
         if len(tiles) < self.limit:
             self._write(tiles)
 
@@ -182,7 +182,7 @@ class ContactSheet:
         if self.label is None:
             return ""
         kind = "nothing" if label is None else label.dtype
-        raise ValueError(f"ContactSheet: field {self.label!r} holds {kind} for {count} images; expected a whole number for each")
+        raise ValueError(f"ContactSheet: field {self.label!r} contains {kind} for {count} images; expected a whole number for each image")
 
     def _write(self, tiles: list[Tile]) -> None:
         with writing(self.path) as name:

@@ -132,8 +132,8 @@ class OfSources:
     def _lengths(self) -> list[int]:
         if len(set(epochs := self._epochs())) > 1:
             raise TypeError(
-                f"the length of an epoch is not known: {type(self).__name__} has sources with different numbers of epochs, {epochs}, "
-                "so its last epochs are shorter; give all sources the same epochs="
+                f"the length of an epoch is unknown: {type(self).__name__} has sources with different numbers of epochs, {epochs}, so its "
+                "last epochs are shorter; set epochs= of all sources to the same number"
             )
         return [length_of_epoch(source) for source in self.sources]
 
@@ -208,8 +208,8 @@ class Zip(OfSources):
         ended = [place for place, source in enumerate(sources) if source.numbers_epochs and not source.begin()]
         if ended and self.strict and len(ended) < sum(source.numbers_epochs for source in sources):
             raise ValueError(
-                f"Zip: sources {ended} of {len(sources)} end after {epoch} epochs, others go on; give them the same epochs=, or "
-                "strict=False ends with the fewest"
+                f"Zip: sources {ended} of {len(sources)} end after {epoch} epochs, but others continue; set the same epochs=, or pass "
+                "strict=False to end after the smallest number of epochs"
             )
         return not ended
 
@@ -224,7 +224,7 @@ class Zip(OfSources):
             if ended and self.strict and len(ended) < len(row):
                 where = f" of epoch {epoch}" if epoch else ""
                 raise ValueError(
-                    f"Zip: sources {ended} of {len(row)} end after {number} items{where}, others go on; strict=False ends with the shortest"
+                    f"Zip: sources {ended} of {len(row)} end after {number} items{where}, but others continue; pass strict=False"
                 )
             if ended:
                 return
@@ -271,7 +271,7 @@ class Mix(OfSources):
     [1, 2, 3, 4, 'a', 'b']
     """
 
-    why_no_Dataset: ClassVar[str] = "a Mix is a source, and draws; what has numbers is mixed by MixedDataset(datasets, weights)"
+    why_no_Dataset: ClassVar[str] = "a Mix is a source, not a dataset; to mix datasets, use MixedDataset(datasets, weights)"
 
     weights: list[float] | None = None
     by_size: bool = False
@@ -281,11 +281,11 @@ class Mix(OfSources):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weights is not None and (len(self.weights) != len(self.sources) or min(self.weights) <= 0):
-            raise ConfigError(f"Mix: weights={self.weights}; expected one above 0 for each of {len(self.sources)} sources")
+            raise ConfigError(f"Mix: weights={self.weights}; expected one weight above 0 for each of {len(self.sources)} sources")
         if self.by_size and self.weights is not None:
-            raise ConfigError("Mix: weights and by_size are two answers to one question; give one of them")
+            raise ConfigError("Mix: weights and by_size cannot be combined; remove one of them")
         if self.by_size and self.stop != "all":
-            raise ConfigError(f"Mix: stop={self.stop!r} with by_size, which reads each source whole; leave stop out, or give weights")
+            raise ConfigError(f"Mix: stop={self.stop!r} cannot be combined with by_size, which reads all; remove one of them")
         for position, source in enumerate(self.sources):
             if self.by_size and not may_have_length(source):
                 raise self._no_length(position, "")
@@ -293,7 +293,7 @@ class Mix(OfSources):
     def _no_length(self, position: int, why: str) -> ConfigError:
         source = component(self.sources[position])
         return ConfigError(
-            f"Mix: by_size needs the length of each source, but sources[{position}], {source!r:.80}, has none{why}; give weights"
+            f"Mix: by_size needs the length of each source, but sources[{position}], {source!r:.80}, has no length{why}; use weights"
         )
 
     @property
@@ -305,7 +305,7 @@ class Mix(OfSources):
 
     def _length(self) -> int:
         if not self.skips:
-            raise TypeError(f"the length of an epoch is not known: it depends on what Mix draws (stop={self.stop!r})")
+            raise TypeError(f"the length of an epoch is unknown: it depends on random numbers (stop={self.stop!r})")
         return super()._length()
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
@@ -385,7 +385,7 @@ class Mix(OfSources):
     def _expect_no_more(self, sources: list[SourceInEpochs]) -> None:
         for place, source in enumerate(sources):
             if next(source, None) is not None:
-                raise ValueError(f"Mix: sources[{place}] has more items in an epoch than its length, which by_size draws by; give weights")
+                raise ValueError(f"Mix: sources[{place}] has more items in an epoch than its length; use weights instead of by_size")
 
 
 def _joined(items: list[Item]) -> Item:
@@ -393,8 +393,8 @@ def _joined(items: list[Item]) -> Item:
         values = [value for item in items for value in fields(item)]
         return values if all(isinstance(item, list) for item in items) else tuple(values)
     if not all(isinstance(item, dict) for item in items):
-        raise TypeError(f"Zip: cannot join {' and '.join(type(item).__name__ for item in items)}; Rename makes a dict of a tuple")
+        raise TypeError(f"Zip: cannot combine {' and '.join(type(item).__name__ for item in items)}; use Rename to get dicts")
     joined = {name: value for item in items for name, value in item.items()}
     if len(joined) < sum(map(len, items)):
-        raise ValueError(f"Zip: a name is in two of the dicts to join: {' and '.join(str(list(item)) for item in items)}; Rename it in one")
+        raise ValueError(f"Zip: two dicts have the same field: {' and '.join(str(list(item)) for item in items)}; use Rename")
     return joined

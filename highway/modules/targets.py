@@ -88,7 +88,7 @@ class Targets:
             self._expect_one_image(item, where)
             self._checks_images = False
         if self._unnamed:
-            advice = "{parameter}={field!r} has them follow"
+            advice = "pass {parameter}={field!r} so that they are transformed, too"
             if expect_no_targets(item, self._owner, advice, set(where.values()), self._unnamed):
                 self._unnamed = []
         if self._checks_rows:
@@ -99,8 +99,8 @@ class Targets:
             others = [name for name in names(item) if name not in where.values()]
             if rows := [name for name in others if _counts(get(item, name), in_batch) == counts]:
                 raise ValueError(
-                    f"{self._owner}: boxes may be removed here, and as many rows as there are boxes are in {', '.join(map(repr, rows))}; "
-                    f"with_boxes={rows} has the rows follow their boxes, and with_boxes=[] says that they are of something else"
+                    f"{self._owner}: this stage can remove boxes, and the number of rows in {', '.join(map(repr, rows))} equals the number "
+                    f"of boxes; pass with_boxes={rows} to remove these rows with the boxes, or else with_boxes=[]"
                 )
             inner = (
                 f"{path} in {name!r}"
@@ -110,8 +110,8 @@ class Targets:
             )
             if place := next(inner, ""):
                 raise ValueError(
-                    f"{self._owner}: boxes may be removed here, and {place} has as many rows as there are boxes; before this stage, make a "
-                    "field of it by a map, and name that in with_boxes; with_boxes=[] says that it is of something else"
+                    f"{self._owner}: this stage can remove boxes, and the number of rows in {place} equals the number of boxes; in a map "
+                    "before this stage, make it a separate field, and add this field to with_boxes; else pass with_boxes=[]"
                 )
             self._checks_rows = False
 
@@ -122,9 +122,9 @@ class Targets:
         rest = [name for name in names(item) if isinstance(name, int) and name not in where.values()]
         if others := [name for name in rest if shape and getattr(get(item, name), "shape", None) == shape]:
             raise ValueError(
-                f"{self._owner}: the fields {[where['image'], *others]} hold images of shape {shape}, and only the first would change; "
-                f"field={where['image']!r} says that this is meant"
-                + f"; field={[where['image'], *others]} changes all by one draw"
+                f"{self._owner}: the fields {[where['image'], *others]} contain images of shape {shape}, but only the first would change; "
+                f"pass field={where['image']!r} to confirm this"
+                + f", or field={[where['image'], *others]} to transform all of them in the same way"
                 * (self._owner == "Augmentations")
             )
 
@@ -163,7 +163,9 @@ class Targets:
             shape = target["points"].shape[:-1]
             for role, value in target.items() if shape[0] else ():
                 if self.goes_with_points(role) and np.shape(value)[: len(shape)] != shape:
-                    raise ValueError(f"{self._owner}: points are {(*shape, 2)}, but {role} is {np.shape(value)}; expected {shape} of it")
+                    raise ValueError(
+                        f"{self._owner}: points have the shape {(*shape, 2)}, but {role} has the shape {np.shape(value)}; expected {shape}"
+                    )
         if "boxes" in target:
             count = len(target["boxes"])
             for role, value in target.items():
@@ -178,7 +180,7 @@ class Targets:
             return _mask(value, image, self._owner)
         other = checked_image(value, self._owner)
         if other.shape[:2] != image.shape[:2]:
-            raise ValueError(f"{self._owner}: {role} is {other.shape}, and the first image {image.shape}; expected one height and width")
+            raise ValueError(f"{self._owner}: {role} is {other.shape}, but the first image {image.shape}; expected equal height and width")
         return other
 
     def expect_counts(self, given: Target) -> int:
@@ -190,7 +192,7 @@ class Targets:
         count = len(given["image"])
         for role, values in given.items():
             if (values_for := _count(values, role, self._owner)) != count:
-                raise ValueError(f"{self._owner}: the batch has {count} images, but {role} for {values_for}")
+                raise ValueError(f"{self._owner}: the batch has {count} images, but {role} has values for {values_for}")
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
@@ -199,8 +201,8 @@ class Targets:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
                 raise ValueError(
-                    f"{self._owner}: {beside[0]!r} says how many rows {field!r} has, which change here; make this batch with "
-                    f"Batch(..., ragged='list'), and pad behind {self._owner}; Unbatch(ragged='pad') takes one apart"
+                    f"{self._owner}: {beside[0]!r} contains the number of rows of {field!r}, which this stage changes; make this batch "
+                    f"with Batch(..., ragged='list'), and pad after {self._owner}; to split a padded batch, use Unbatch(ragged='pad')"
                 )
 
     def each(
@@ -259,10 +261,10 @@ class Targets:
         """Raise ValueError if an image of a batch differs in shape or dtype from the first image."""
         if image.shape != target.shape or image.dtype != target.dtype:
             raise ValueError(
-                f"{self._owner}: after {' > '.join(map(str, transforms)) or 'no transforms'} image 0 of the batch is "
-                f"{target.shape} {target.dtype} and image {row} is {image.shape} {image.dtype}; a batch needs one shape and dtype: "
-                f"end with a transform that gives one, such as Resize, CenterCrop or RandomResizedCrop, or augment before batching"
-                f"{'; as_list=True gives a list' * (self._owner == 'Augmentations')}"
+                f"{self._owner}: after {' > '.join(map(str, transforms)) or 'no transforms'} image 0 of the batch is {target.shape} "
+                f"{target.dtype} and image {row} is {image.shape} {image.dtype}; all images of a batch need the same shape and dtype: end "
+                "with a transform that makes them equal, such as Resize, CenterCrop or RandomResizedCrop, or augment before "
+                f"batching{'; or pass as_list=True to get a list' * (self._owner == 'Augmentations')}"
             )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
@@ -284,7 +286,7 @@ class Targets:
             if one.dtype != first.dtype or one.shape[2:] != first.shape[2:]:
                 raise ValueError(
                     f"{self._owner}: image 0 of the batch is {first.shape} {first.dtype} and image {row} is {one.shape} {one.dtype}; "
-                    "images that are put together need one dtype and the same channels"
+                    "images that are combined need the same dtype and number of channels"
                 )
         return where, targets
 
@@ -302,15 +304,15 @@ def expect_batch(images: Any, owner: str) -> None:
     """Raise ValueError unless the image field holds a batch."""
     if not is_batch(images, owner):
         raise ValueError(
-            f"{owner}: the image field holds one image, {images.shape}; {owner} puts together the images of a batch: put it behind "
-            "Batch(..., as_list=True), and Unbatch behind it if single images are to go on"
+            f"{owner}: the image field contains one image, {images.shape}; {owner} combines the images of a batch: put it after Batch(..., "
+            "as_list=True), and add Unbatch after it to get single images"
         )
 
 
 def expect_partners(count: int, owner: str) -> None:
     """Raise ValueError for a batch of one image."""
     if count == 1:
-        raise ValueError(f"{owner}: the batch has one image, and none to put it together with; drop_last=True leaves out such a rest")
+        raise ValueError(f"{owner}: the batch has only one image, but needs at least two; use drop_last=True to drop such a batch")
 
 
 def like(given: Any, values: list[np.ndarray]) -> Any:
@@ -347,7 +349,7 @@ def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
         return [row for part in filled for row in part]
     if len(shapes := {part.shape[1:] for part in filled}) > 1:
         shown = " and ".join(sorted(str(("*", *shape)).replace("'", "") for shape in shapes))
-        raise ValueError(f"{owner}: {role} of images that are put together have shapes {shown}; all axes but the first have to agree")
+        raise ValueError(f"{owner}: {role} of combined images have the shapes {shown}; all axes except the first must be equal")
     return np.concatenate(filled)
 
 
@@ -383,8 +385,8 @@ def _coordinates(columns: int, value: Any, owner: str) -> np.ndarray:
         good = np.isfinite(array).all(axis=1) & (array[:, 2:] >= array[:, :2]).all(axis=1)
         wrong = int(good.argmin())
         raise ValueError(
-            f"{owner}: box {wrong} of the image is {array[wrong].tolist()}; expected x1, y1, x2, y2 with x1 <= x2 and y1 <= y2 "
-            "(of x, y, width and height, x2 is x + width and y2 is y + height)"
+            f"{owner}: box {wrong} of the image is {array[wrong].tolist()}; expected x1, y1, x2, y2 with x1 <= x2 and y1 <= y2 (if the "
+            "boxes are x, y, width, height: x2 = x + width, y2 = y + height)"
         )
     return array
 
@@ -394,5 +396,5 @@ def _mask(value: Any, image: np.ndarray, owner: str) -> np.ndarray:
     has_channels = mask.ndim == 3 and mask.shape[:2] == image.shape[:2]
     if (mask.shape[-2:] != image.shape[:2] and not has_channels) or mask.ndim > 3:
         size = f"{image.shape[0]}, {image.shape[1]}"
-        raise ValueError(f"{owner}: the mask is {mask.shape}, but its image {image.shape}; expected ({size}), or (N, {size}) for N objects")
+        raise ValueError(f"{owner}: the mask is {mask.shape}, but its image is {image.shape}; expected ({size}), or (N, {size})")
     return mask

@@ -106,9 +106,9 @@ class TenSink:
         try:
             self.name.format(epoch=0, index=0)
         except (KeyError, IndexError, ValueError) as error:
-            raise ConfigError(f"TenSink: name={self.name!r}: {error}; expected such as '{{epoch:03d}}-{{index:08d}}.ten'") from error
+            raise ConfigError(f"TenSink: name={self.name!r}: {error}; expected, for example, '{{epoch:03d}}-{{index:08d}}.ten'") from error
         if not self.name.endswith(".ten"):
-            raise ConfigError(f"TenSink: name={self.name!r}; expected one that ends in .ten")
+            raise ConfigError(f"TenSink: name={self.name!r}; expected a name that ends in .ten")
 
     def consume(self, items: Items) -> None:
         if not is_url(self.data_dir):
@@ -119,7 +119,7 @@ class TenSink:
             passport = items.passport
             path = join(self.data_dir, self.name.format(epoch=passport.epoch, index=passport.index))
             if not self.overwrite and exists(path):
-                raise FileExistsError(f"'{shown(path)}' is there already; say overwrite=True, or choose another data_dir or name")
+                raise FileExistsError(f"'{shown(path)}' already exists; pass overwrite=True, or choose another data_dir or name")
             try:
                 counters["bytes"] += save(path, item, passport)
             except ItemError as error:

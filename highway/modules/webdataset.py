@@ -190,7 +190,7 @@ class ShardSink(SampleSink):
     [{'txt': 'a text', 'cls': np.int32(3)}]
     """
 
-    path: Annotated[str, Predicate(_numbers_files, "one place for the shard's number, such as 'photos-%06d.tar'")]
+    path: Annotated[str, Predicate(_numbers_files, "one place for the shard number, such as 'photos-%06d.tar'")]
     max_samples: Count = 10_000
     max_mb: Annotated[float, Range(gt=0)] = 1000.0
 
@@ -207,7 +207,7 @@ class ShardSink(SampleSink):
     def _write(self, path: str, sample: EncodedSample | None, samples: Iterator[EncodedSample]) -> EncodedSample | None:
         """Write a shard with at least one sample. Return the first sample that did not fit into the shard, or ``None``."""
         if is_taken(path):
-            raise FileExistsError(f"ShardSink: {shown(path)!r} is there already; move it away, or choose another path")
+            raise FileExistsError(f"ShardSink: {shown(path)!r} already exists; move it, or choose another path")
         with shard_writer(path) as shard:
             while sample is not None:
                 if shard.samples and (shard.samples >= self.max_samples or shard.size + sample.size > self.max_mb * 1e6):

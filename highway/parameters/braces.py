@@ -45,7 +45,7 @@ def _choices(body: str, text: str) -> Iterator[str]:
         return
     first, last = body.split("..", 1)
     if not (first.isdigit() and last.isdigit()):
-        raise ConfigError(f"'{text}': '{{{body}}}' is no range; expected such as {{0..3}} or {{a,b}}")
+        raise ConfigError(f"'{text}': '{{{body}}}' is not a range; expected, for example, {{0..3}} or {{a,b}}")
     start, stop = int(first), int(last)
     if abs(stop - start) >= 10_000:
         raise ConfigError(f"'{text}': '{{{body}}}' expands to {abs(stop - start) + 1} URLs; expected at most 10000")

@@ -65,14 +65,14 @@ def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
 
 def _arguments(name: str, parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if len(args) > len(parameters):
-        raise ParameterError(f"{name} takes {len(parameters)} parameters at most, got {len(args)}: {', '.join(map(_short, args))}")
+        raise ParameterError(f"{name} accepts at most {len(parameters)} parameters, but got {len(args)}: {', '.join(map(_short, args))}")
     given = dict(zip(parameters, args, strict=False))
     if strange := [key for key in kwargs if current(name, key, None)[0] not in parameters]:
         raise ParameterError("\n".join(unknown(name, key, parameters) for key in strange))
     for old, value in kwargs.items():
         key, value = current(name, old, value)
         if key in given:
-            raise ParameterError(f"{name}: {key} is given twice, as {_short(given[key])} by position and as {_short(value)} by name")
+            raise ParameterError(f"{name}: {key} was passed twice, as {_short(given[key])} by position and as {_short(value)} by name")
         given[key] = value
     if missing := needed(given, parameters):
         raise ParameterError(f"{name} needs {missing}")
@@ -110,7 +110,7 @@ class _InPython:
             expected = describe(hint) if typing.get_origin(hint) in UNIONS else one_of(choices)
         elif hint is not None and any(word in expected for word in ("array", "object")):
             expected = describe(hint)
-        advice = f"; {value.__name__} is a class, an instance is meant: {value.__name__}(...)" if inspect.isclass(value) else ""
+        advice = f"; {value.__name__} is a class; pass an instance: {value.__name__}(...)" if inspect.isclass(value) else ""
         return ParameterError(f"{name}: {where}; expected {in_words(expected, _WORDS)}{advice or why_not(value, hint)}")
 
 

@@ -38,7 +38,9 @@ class PeerRanks:
 
     def __post_init__(self) -> None:
         if self.rank not in self.ranks:
-            raise ConfigError(f"PeerRanks: rank={self.rank} is not among ranks={self.ranks}; give the ranks of all peers, also this one")
+            raise ConfigError(
+                f"PeerRanks: rank={self.rank} is not among ranks={self.ranks}; pass the ranks of all peers, including this rank"
+            )
 
 
 def rank_and_world_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
@@ -52,7 +54,7 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
         ConfigError: only one argument is given, or the rank is not below the number of ranks.
     """
     if (rank is None) != (world_size is None):
-        raise ConfigError(f"rank={rank}, world_size={world_size}; give both of them or none")
+        raise ConfigError(f"rank={rank}, world_size={world_size}; pass both or neither")
     place = "rank and world_size"
     if rank is None or world_size is None:
         for rank_name, size_name, marker in _LAUNCHERS:
@@ -92,4 +94,4 @@ def _number(name: str) -> int:
         return int(os.environ[name])
     except ValueError:
         shown = f"{name}={os.environ[name]!r}"
-        raise ConfigError(f"{shown} in the environment is not a number; correct it, or give rank and world_size") from None
+        raise ConfigError(f"{shown} in the environment is not a number; correct it, or pass rank and world_size") from None

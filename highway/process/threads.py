@@ -21,7 +21,7 @@ def check_threads(count: int) -> None:
     except RuntimeError as error:
         if "shutdown" in str(error):  # since Python 3.12, only libraries can start threads after the end of the script
             return
-        why = "the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)"
+        why = "this process cannot start more threads; raise the limit (ulimit -u, or the container's pids)"
         raise OSError(errno.EAGAIN, why) from None
     finally:
         gate.set()

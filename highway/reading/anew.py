@@ -145,23 +145,23 @@ def rest_of_epoch(reads: Sequence[ReadByRank], divide: Divide) -> tuple[int, Res
         if one.division.epoch < epoch - 1 or not one.is_complete:
             ahead = next(one.rank for one in found if one.division.epoch == epoch)
             raise PipelineError(
-                f"cannot join states of different epochs: rank {one.rank} is in epoch {one.division.epoch}, and rank {ahead} is in epoch "
-                f"{epoch}; load the states that all ranks saved at the same step"
+                f"cannot combine states of different epochs: rank {one.rank} is in epoch {one.division.epoch}, but rank {ahead} is in "
+                f"epoch {epoch}; load the states that all ranks saved at the same step"
             )
     found = [one if one.division.epoch == epoch else _progress(_begin(read, epoch), divide) for one, read in zip(found, reads, strict=True)]
     division = found[0].division
     for one in found:
         if one.division.sampler.rest.as_json() != division.sampler.rest.as_json() or one.division.batch_size != division.batch_size:
             raise PipelineError(
-                f"cannot join the states of ranks {found[0].rank} and {one.rank}: they belong to runs that resumed at different positions "
-                f"of epoch {epoch}; load the states of one checkpoint"
+                f"cannot combine the states of ranks {found[0].rank} and {one.rank}: they belong to runs that resumed at different "
+                f"positions of epoch {epoch}; load the states of one checkpoint"
             )
     if all(one.is_complete for one in found):  # samples that drop_last or on_uneven="drop" has skipped stay skipped
         return epoch + 1, WHOLE
     if division.sampler.in_stretches:
         raise PipelineError(
-            f"cannot divide its samples anew: shuffle='blocks' gives each of {len(found)} ranks blocks of its own; resume on as many "
-            "ranks, or from a state between two epochs"
+            f"cannot divide its samples among other ranks: shuffle='blocks' assigns separate blocks to each of {len(found)} ranks; resume "
+            "on the same number of ranks, or from a state between two epochs"
         )
     rest = _left(found, division)
     return (epoch, rest) if rest.count(division.sampler.total) else (epoch + 1, WHOLE)
@@ -180,7 +180,7 @@ def _left(found: Sequence[_Progress], division: Division) -> Rest:
     left = np.union1d(unread, np.concatenate([one.held for one in found]))
     if len(strange := np.setdiff1d(used, left)):
         raise PipelineError(
-            f"cannot join the states: the sample at position {strange[0]} of epoch {division.epoch} was passed on twice, or by another "
+            f"cannot combine the states: the sample at position {strange[0]} of epoch {division.epoch} was passed on twice, or by another "
             "rank; load the states of one checkpoint"
         )
     left = np.setdiff1d(left, used)

@@ -73,7 +73,7 @@ class Stacked:
     def fill(self, memory: list[Any], first: int, samples: Sequence[Any], draws: Draws | None) -> Mapping[int, Exception]:
         memory[first : first + len(samples)] = samples
         missing = [place for place, sample in enumerate(samples) if sample is None]
-        return {place: TypeError("the dataset has returned None; expected a sample") for place in missing} if missing else NO_ERRORS
+        return {place: TypeError("the dataset returned None; expected a sample") for place in missing} if missing else NO_ERRORS
 
     def item(self, memory: list[Any]) -> Item:
         try:
@@ -100,7 +100,7 @@ def odd_one(samples: Sequence[Any], error: ValueError, options: RaggedOptions = 
     if not others:
         raise error
     row = next(row for row, form in enumerate(forms) if form != usual)
-    way_out = "make them alike, in the dataset or by a map between the reader, without batch_size, and Batch"
+    way_out = "give all samples the same form, in the dataset, or in a map between a reader without batch_size and Batch"
     return BadRow(row, ValueError(f"the sample is {forms[row]}, but others of its batch are {usual}; {way_out}"))
 
 

@@ -45,16 +45,16 @@ def costs_of(dataset: Dataset, cost: Any) -> np.ndarray:
     try:
         costs = np.asarray(found, np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} gives {show(found)}; expected one number for each of {total} samples") from error
+        raise ConfigError(f"{name} returned {show(found)}; expected one number for each of {total} samples") from error
     if costs.shape != (total,):
         raise ConfigError(
-            f"{name} gives an array of shape {costs.shape} for {described(dataset)}; expected one number for each of {total} samples"
+            f"{name} returned an array of shape {costs.shape} for {described(dataset)}; expected one number for each of {total} samples"
         )
     if (wrong := np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))).size:
         number = int(wrong[0])
         raise ConfigError(
             f"{name} of {locate(dataset, number)} is {costs[number]} ({len(wrong)} of {total} are negative or not finite); expected a "
-            "number of at least 0: correct the function or the list, or give such samples the mean cost"
+            "number of at least 0: correct the function or the list, or use the mean cost for such samples"
         )
     return costs
 
@@ -141,8 +141,8 @@ def _tokens(sample: Any) -> float:
     if len(sequences) != 1:
         names = ", ".join(map(repr, sample)) if isinstance(sample, dict) else type(sample).__name__
         raise ConfigError(
-            f"Deal: cost='tokens': a sample with {names} has {len(sequences)} sequences; expected a field input_ids or tokens, or one "
-            "sequence: pass a function, cost=lambda dataset: [len(sample[...]) for sample in dataset]"
+            f"Deal: cost='tokens': a sample with {names} has {len(sequences)} sequences; expected a field input_ids or tokens, or exactly "
+            "one sequence; or pass a function, cost=lambda dataset: [len(sample[...]) for sample in dataset]"
         )
     return len(sequences[0])
 

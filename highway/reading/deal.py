@@ -137,6 +137,6 @@ def expect_fits(deal: Deal | None, batch_size: int | None, shuffle: object) -> N
         raise ConfigError("deal= assigns the samples of each global batch to ranks, and batch_size=None makes no batches; set batch_size")
     if shuffle == "blocks":
         raise ConfigError(
-            "deal= with shuffle='blocks': each rank reads blocks of its own, and a deal would make it read the blocks of all; use "
-            "shuffle=True, or leave out deal"
+            "deal= with shuffle='blocks': each rank reads separate blocks, but with deal= it would read the blocks of all ranks; use "
+            "shuffle=True, or remove deal"
         )

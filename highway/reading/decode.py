@@ -18,7 +18,7 @@ from highway.transforms import BoxCrop
 from highway.transforms.base import draws_runs
 from highway.transforms.crop import covering_box
 
-_BILINEAR = "a crop with interpolation='bilinear', as decoding scales; another one belongs into Augmentations behind it"
+_BILINEAR = "a crop with interpolation='bilinear', the interpolation of the decoder; put other crops into Augmentations after the reader"
 
 
 @dataclass

@@ -148,7 +148,9 @@ class Fill:
         except Exception as error:
             samples = self._read_singly(batch, numbers, context)
             if len(samples) == len(numbers):  # each sample can be read on its own
-                error.add_note(f"highway: {several} of {described(dataset)} raised it, though __getitem__ reads each of the samples")
+                error.add_note(
+                    f"highway: {several} of {described(dataset)} raised this error, although __getitem__ can read each of these samples"
+                )
                 context.report_error(error)
             return samples
         return self._read_singly(batch, numbers, context) if found is None else found

@@ -150,7 +150,7 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes | memoryview, An
     if isinstance(image, (bytes, bytearray, memoryview)) and (label is not None or not labelled):
         return bytes(image) if isinstance(image, bytearray) else image, _whole(label) if labelled else None
     expected = "(encoded image, label)" if labelled else "(encoded image,)"
-    way_out = "; for Hugging Face, cast_column('image', Image(decode=False)) leaves images encoded"
+    way_out = "; for Hugging Face, use cast_column('image', Image(decode=False)) to keep images encoded"
     raise TypeError(f"the sample is {_described(sample)}; expected {expected}{way_out if isinstance(sample, dict) else ''}")
 
 
@@ -179,5 +179,5 @@ def number_of_classes(dataset: Dataset) -> int:
     """
     classes = getattr(dataset, "classes", None)
     if classes is None:
-        raise ConfigError(f"one_hot=True needs to know how many labels there are, but {type(dataset).__name__} has no attribute classes")
+        raise ConfigError(f"one_hot=True needs the number of labels, but {type(dataset).__name__} has no attribute classes")
     return len(classes)

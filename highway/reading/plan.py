@@ -62,7 +62,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | N
     """
     if isinstance(dataset, Mapping) and dataset and 0 not in dataset:
         names = ", ".join(repr(name) for name in islice(dataset, 5))
-        raise ConfigError(f"{names} are names in a {type(dataset).__name__} that has no numbers; read what stands under one of them")
+        raise ConfigError(f"a {type(dataset).__name__} with the keys {names} has no random access by number; pass one of its values")
     expect_fits(reader.deal, reader.rows, reader.shuffle)
     rank, world_size = rank_and_world_size(reader.rank, reader.world_size)
     total, size = length_of(dataset), reader.rows or 1
@@ -189,8 +189,8 @@ class _Reading:
         """Yield the batches of an epoch from batch ``index`` on. Without ``batch_size``: groups of samples, from sample ``index`` on."""
         if (total := length_of(self.dataset)) != self.samples:
             raise DatasetError(
-                f"{described(self.dataset)} had {self.samples} samples when it was first read, and has {total} at the start of "
-                f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
+                f"{described(self.dataset)} had {self.samples} samples when it was first read, but has {total} at the start of epoch "
+                f"{epoch.number}; a dataset must not change while it is read: start the run again"
             )
         length = batches_of(self.reader, epoch.sampler) * (self.reader.rows or 1)
         stop = min(epoch.sampler.share, length)  # drop_last: without the samples of the dropped batch
@@ -291,7 +291,7 @@ class RowRanges:
             deal_anew=anew.from_one,
             deal_rest=anew.from_all,
             items_of_rank=anew.items_of_rank,
-            indivisible="shuffle='blocks' gives each rank its own blocks" if reader.shuffle == "blocks" else "",
+            indivisible="shuffle='blocks' assigns separate blocks to each rank" if reader.shuffle == "blocks" else "",
             resume=self._resume,
         )
 
@@ -300,7 +300,7 @@ class RowRanges:
 
     def _resume(self, states: Sequence[Any], is_replaced: bool) -> None:
         if is_replaced and self.cache is not None:
-            raise PipelineError("load_state_dict: the mixture cannot change, because a cache keeps its samples; begin without a state")
+            raise PipelineError("load_state_dict: the mixture cannot change, because a cache stores its samples; load no state")
         self.mixing.resume(lambda: self.dataset, states, is_replaced)
 
     def share(self, context: Context) -> FixedShare | None:
@@ -329,8 +329,8 @@ class RowRanges:
         assert reader.deal is not None
         if self.cache is not None:
             raise PipelineError(
-                "deal= assigns samples to other ranks in each epoch, and a cache after the reader keeps the samples of its rank; "
-                "leave out one"
+                "deal= assigns samples to other ranks in each epoch, but a cache after the reader stores the samples of its rank; remove "
+                "one of them"
             )
         return Dealer(reader.deal, self.dataset)
 

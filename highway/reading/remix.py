@@ -24,7 +24,7 @@ from highway.reading.rest import Rest
 from highway.reading.sampler import Mixture, Sampler, Start
 
 _AT = 5  # place of the mixture in the state of a reader
-_WAY_OUT = "resume with the same mixture, or begin anew without the state"
+_WAY_OUT = "resume with the same mixture, or start again without the state"
 
 
 class Part(NamedTuple):
@@ -148,9 +148,11 @@ class Mixed:
             return part._replace(seed=1 + max(one.seed for one in known.values()))
         if known[name][1:3] != part[1:3]:
             before = known[name]
-            what = f"{before.samples} samples, and has {part.samples}" if before.samples != part.samples else "other samples or parameters"
+            what = "other samples or parameters"
+            if before.samples != part.samples:
+                what = f"{before.samples} samples, but now has {part.samples}"
             raise PipelineError(
-                f"load_state_dict: MixedDataset(names=...): {name!r} had {what}; give a dataset that has changed a new name, or {_WAY_OUT}"
+                f"load_state_dict: MixedDataset(names=...): {name!r} had {what}; use a new name for a changed dataset, or {_WAY_OUT}"
             )
         return known[name]
 
@@ -209,7 +211,7 @@ class Mixing:
                 who = "this pipeline" if names is None else "the pipeline that saved the state"
                 self._refuse(f"the dataset of {who} is not a MixedDataset with names=")
             if self._reader.deal is not None:
-                self._refuse("deal= assigns samples to ranks by their costs, which the state does not hold")
+                self._refuse("deal= assigns samples to ranks by their costs, which are not part of the state")
         if names is not None and saved and saved[0] is not None:
             assert isinstance(own, Parts)
             mixed = Mixed.from_json(saved[0])
@@ -252,7 +254,10 @@ class Mixing:
         mixed = self.mixed.replaced(Mixed.of(dataset), self.sampler(current), epoch, rest)
         if mixed.is_over:
             if self._reader.epochs is not None and epoch + 1 >= self._reader.epochs:
-                self._refuse(f"the epoch had {mixed.begin} samples before, its new mixture has no more, and epochs={self._reader.epochs}")
+                self._refuse(
+                    f"{mixed.begin} samples of the last epoch were read before (epochs={self._reader.epochs}), and the new mixture has no "
+                    "more samples for this epoch"
+                )
             mixed = mixed.in_next_epoch()
         self.mixed, self.is_replaced, self._saved = mixed, False, None
         return mixed.epoch, Rest(mixed.first)

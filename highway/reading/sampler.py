@@ -149,8 +149,8 @@ class Sampler:
     def __post_init__(self) -> None:
         if self.on_uneven == "raise" and (left := self.rest.count(self.total) % self.world_size):
             raise ConfigError(
-                f"{self.rest.count(self.total)} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read "
-                "some twice, or 'drop' to leave them out"
+                f"{self.rest.count(self.total)} samples for {self.world_size} ranks leave a rest of {left}; use on_uneven='pad' to read "
+                "some samples twice, or on_uneven='drop' to drop the rest"
             )
 
     @cached_property

@@ -83,7 +83,10 @@ class Batching(Sampling):
 
     def __post_init__(self) -> None:
         require(
-            self.global_batch_size is None or self._own_size is None, self, "global_batch_size", f"None, or no batch_size={self._own_size}"
+            self.global_batch_size is None or self._own_size is None,
+            self,
+            "global_batch_size",
+            f"None, because batch_size={self._own_size} is set",
         )
         require(self.has_size or self.yields_samples, self, "batch_size", "a number of samples, or a global_batch_size")
 

@@ -62,11 +62,11 @@ class SourceInside:
         """Why the items of an epoch cannot be found by their numbers; empty if they can."""
         first, *rest = self.stages
         if not self.has_epochs:
-            return "is no reader"
+            return "is not a reader"
         if first.traits.items_of_rank is None:
-            return f"begins with {first.label}, which is no reader"
+            return f"begins with {first.label}, which is not a reader"
         name = next((stage.label for stage in rest if not stage.keeps_count), "")
-        return name and f"has {name}, which may hold, drop or skip items; put it after"
+        return name and f"has {name}, which can hold, drop or skip items; put it after"
 
     @property
     def restarts(self) -> bool:
@@ -184,8 +184,8 @@ class SeveralAnew:
                 return self.at_epoch(max(state[0] for state in states))
             if any(state[2] != states[0][2] for state in states):
                 raise PipelineError(
-                    "cannot divide its items anew: its sources have read different positions of the epoch, because their batch sizes or "
-                    "lengths differ; resume on as many ranks, or from states between two epochs"
+                    "cannot divide its items among other ranks: its sources have read different positions of the epoch, because their "
+                    "batch sizes or lengths differ; resume on the same number of ranks, or from states between two epochs"
                 )
         if all(state[0] <= epoch and state[2] == 0 for state in states):  # no item of the epoch was read
             return self.at_epoch(epoch)
@@ -208,7 +208,7 @@ class SeveralAnew:
     def _progress(self, read: ReadByRank) -> _Progress:
         epoch, index, saved, _, *begun = read.state or self.at_epoch(0)
         if len(saved) != len(self._sources):  # accepted by allow_changed
-            raise PipelineError(f"had {len(saved)} sources, and has {len(self._sources)}; resume with the same sources")
+            raise PipelineError(f"had {len(saved)} sources, but now has {len(self._sources)}; resume with the same sources")
         used, held = read.used, read.held
         if read.last is not None:  # the rank has passed on its items in order
             first = index if read.last[0] == epoch else 0
@@ -232,7 +232,8 @@ class SeveralAnew:
         epochs, is_inside, _, taken, _, begun = saved
         if begun is not None and (names := [*begun["uneven"], *begun["renumbered"]]):
             raise PipelineError(
-                f"cannot divide its items anew: {names[0]} of sources[{place}] has dropped or renumbered items; resume on as many ranks"
+                f"cannot divide its items among other ranks: {names[0]} of sources[{place}] has dropped or renumbered items; resume on the "
+                "same number of ranks"
             )
         if now == epoch:
             done = [epochs - 1, taken] if is_inside else [epochs, 0]

@@ -276,7 +276,7 @@ class SeeingCrop(_Cutting):
     """
 
     why_no_BoxCrop: ClassVar = (
-        "its box depends on the objects, and a reader draws before it decodes; put it into Augmentations after the reader"
+        "this crop depends on the boxes, but a reader selects crops before it decodes: put the crop into Augmentations after the reader"
     )
 
     @property

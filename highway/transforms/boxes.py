@@ -16,7 +16,7 @@ from highway.transforms.parameters import Share
 
 Amount = Annotated[float, Range(ge=0)]
 Overlaps = Annotated[
-    tuple[float, ...], Predicate(lambda some: some != () and all(least >= 0 for least in some), "at least one number, none below 0")
+    tuple[float, ...], Predicate(lambda some: some != () and all(least >= 0 for least in some), "at least one number, all at least 0")
 ]
 
 

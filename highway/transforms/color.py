@@ -18,7 +18,9 @@ from highway.transforms.base import Transform, happens, uniform
 from highway.transforms.parameters import Amount, Distance, Distances, Number, Turn
 
 Axes = tuple[Number, Number, Number]
-Eigenvalues = Annotated[Axes, Range(ge=-1.5, le=1.5, words="eigenvalues of colours of 0 to 1; divide those of colours of 0 to 255 by 255")]
+Eigenvalues = Annotated[
+    Axes, Range(ge=-1.5, le=1.5, words="eigenvalues of colours from 0 to 1; divide eigenvalues of colours from 0 to 255 by 255")
+]
 
 
 @dataclass(frozen=True)

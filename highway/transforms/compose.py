@@ -51,8 +51,8 @@ class Steps(Transform):
             try:
                 if (size := image.shape[:2]) != expected:
                     raise ValueError(
-                        f"the image is {size[0]}x{size[1]} (height x width), but output() of {steps[number - 1].transform} says "
-                        f"{expected[0]}x{expected[1]}; a transform that changes the size says so there"
+                        f"the image is {size[0]}x{size[1]} (height x width), but output() of {steps[number - 1].transform} returns "
+                        f"{expected[0]}x{expected[1]}; output() must return the new size if a transform changes the size"
                     )
                 # The same as isinstance(transform, Writing), which is slow.
                 if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):
@@ -116,7 +116,7 @@ class _Composite(Steps):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse transforms that are passed as separate arguments, because the second argument has another meaning."""
         if len(given := [one for one in args if _several(one)]) > 1:
-            raise ParameterError(f"{cls.__name__}: got transforms as {len(given)} arguments; expected one list of them, {given}")
+            raise ParameterError(f"{cls.__name__}: got {len(given)} transforms as separate arguments; expected one list, {given}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from highway.parameters.ranges import Count, Range, Shape
 from highway.transforms.base import Crop, below, placed
 from highway.transforms.parameters import Factors, Shares
 
-Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")]
+Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for a size in pixels, use RandomCrop)")]
 
 TRIES = 10  # number of random boxes that RandomResizedCrop tries before it uses a centred box
 
@@ -177,7 +177,7 @@ class Slicer(Crop):
                 0 <= getattr(self, offset) <= most + 1e-9,
                 self,
                 offset,
-                f"a share from 0 to {most:g}: {size} and both margins are the image",
+                f"a share from 0 to {most:g}: {size} and both margins together are the image",
             )
 
     def box(self, size: Size, rng: Generator | None) -> Box:
@@ -313,8 +313,8 @@ def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box
     down, right = size[0] - shape[0], size[1] - shape[1]
     if down < 0 or right < 0:
         raise ValueError(
-            f"{crop}: needs an image of at least {shape[0]}x{shape[1]} (height x width), got {size[0]}x{size[1]}; "
-            f"resize or pad it first, or use RandomResizedCrop, which scales"
+            f"{crop}: needs an image of at least {shape[0]}x{shape[1]} (height x width), got {size[0]}x{size[1]}; resize or pad it first, "
+            "or use RandomResizedCrop, which resizes"
         )
     return _part(down, rng), _part(right, rng), *shape
 

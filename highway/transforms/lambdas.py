@@ -60,7 +60,8 @@ class Lambda(Transform):
             raise TypeError(f"Lambda: {self.fn!r} returned {what}; expected an image, an array (H, W, C) or (H, W)")
         if changed.shape[:2] != image.shape[:2]:
             raise ValueError(
-                f"Lambda: {self.fn!r} made an image of {changed.shape} out of {image.shape}; height and width stay, since boxes, points "
-                "and mask would not follow: write a transform that says where they go, a class derived from Geometric"
+                f"Lambda: {self.fn!r} returned an image of shape {changed.shape} for an image of shape {image.shape}; the function must "
+                "keep height and width, because boxes, points and mask would not be transformed: for other sizes, derive a transform from "
+                "Geometric"
             )
         return changed

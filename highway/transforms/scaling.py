@@ -59,7 +59,7 @@ class Normalize(Transform):
     def __post_init__(self) -> None:
         several = isinstance(self.mean, tuple) and isinstance(self.std, tuple)
         fit = not several or len(self.mean) == len(self.std)  # type: ignore[arg-type]
-        require(fit, self, "mean", f"as many numbers as std={self.std!r}")
+        require(fit, self, "mean", f"the same number of values as std={self.std!r}")
 
     def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
         return F.normalize(image, self.mean, self.std, out)

@@ -126,7 +126,7 @@ class ResizeShortestEdge(_Scaled):
     def __post_init__(self) -> None:
         greatest = max(self._lengths)
         fits = self.max_size is None or self.max_size >= greatest
-        expected = f"pixels of the longer edge, at least {greatest}; an interpolation is given as interpolation='bicubic'"
+        expected = f"pixels of the longer edge, at least {greatest}; to set the interpolation, use interpolation='bicubic'"
         require(fits, self, "max_size", expected)
 
     @property
@@ -151,8 +151,8 @@ def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
-            f"{transform}: an image of {size[0]}x{size[1]} (height x width) would become one of {new[0]}x{new[1]}; "
-            "cut it first, or limit its longer edge: ResizeShortestEdge(..., max_size=), Resize(..., mode='longer')"
+            f"{transform}: an image of {size[0]}x{size[1]} (height x width) would become one of {new[0]}x{new[1]}; crop it first, or limit "
+            "its longer edge: ResizeShortestEdge(..., max_size=), Resize(..., mode='longer')"
         )
     return new
 
@@ -186,7 +186,7 @@ class RandomResize(_Scaled):
 
     def __post_init__(self) -> None:
         common = self.yrange is None or (self.xrange[0] <= self.yrange[1] and self.yrange[0] <= self.xrange[1])
-        require(self.aspect_ratio_thres > 0 or common, self, "yrange", f"one that overlaps with xrange={self.xrange}")
+        require(self.aspect_ratio_thres > 0 or common, self, "yrange", f"a range that overlaps with xrange={self.xrange}")
 
     def draw(self, size: Size, rng: Generator | None) -> Size:
         if rng is None:

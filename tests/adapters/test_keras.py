@@ -265,7 +265,7 @@ def test_dicts_are_inputs_by_name(said):
 
 def test_the_batches_that_keras_looks_at_are_trained_with(said):
     assert (said["one_batch"], said["one_batch_epochs"]) == (True, 2)
-    assert said["over"].startswith("EndOfStream: the pipeline has ended: Reader has given all its epochs (2)")
+    assert said["over"].startswith("EndOfStream: the pipeline has ended: Reader has yielded all its epochs (2)")
 
 
 def test_errors_are_the_original_ones(said):

@@ -159,7 +159,7 @@ def test_lists_of_arrays_are_ragged(tf, to_dataset):
     [
         (np.zeros((2, 4), np.float32), r"item is float32 \(2, 4\); the signature has float32 \(None, 3\)\. Give to_dataset\(signature"),
         (np.zeros((2, 3), np.float64), r"item is float64 \(2, 3\); the signature has float32 \(None, 3\)"),
-        ((1, 2, 3, 2**40), "which int32 has no room for; make it an array"),
+        ((1, 2, 3, 2**40), "which does not fit into int32; make it an array"),
     ],
 )
 def test_what_is_not_as_the_signature_says_is_an_error(to_dataset, second, message):

@@ -99,7 +99,7 @@ def test_a_dataflow_without_datapoints_is_an_error(flows, adapter):
 
 
 def test_a_dataflow_as_the_source_of_a_pipeline_names_what_reads_it(flows):
-    with pytest.raises(PipelineError, match=r"DataFromList is a DataFlow of tensorpack; DataFlowSource\(dataflow\), from highway"):
+    with pytest.raises(PipelineError, match=r"DataFromList is a DataFlow of tensorpack; use DataFlowSource\(dataflow\), from highway"):
         Pipeline([flows.DataFromList([[1]])])
 
 

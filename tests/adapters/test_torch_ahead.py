@@ -155,7 +155,7 @@ def test_a_pipeline_in_another_one_refuses_its_state():
         batches = iter(outer)
         next(batches)
         with pytest.raises(
-            PipelineError, match=r"state_dict: another pipeline takes the items of Pipeline\(Reader.*call state_dict\(\) of that"
+            PipelineError, match=r"state_dict: another pipeline reads the items of Pipeline\(Reader.*call state_dict\(\) of that"
         ):
             inner.state_dict()
         state, rest = saved(outer), [batch.tolist() for batch in batches]
@@ -175,7 +175,7 @@ class Batches(data.IterableDataset):
 def test_a_loader_whose_batches_a_stage_takes_refuses_its_state():
     with over_dataset() as loader:
         for _ in to_device(data.DataLoader(Batches(loader), batch_size=None), "cpu"):
-            with pytest.raises(PipelineError, match=r"state_dict: a stage of a pipeline takes the batches ahead of your loop"):
+            with pytest.raises(PipelineError, match=r"state_dict: a stage of a pipeline reads the batches before your loop;"):
                 loader.state_dict()
 
 

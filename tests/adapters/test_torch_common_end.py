@@ -216,7 +216,9 @@ def test_ranks_that_cannot_report_to_each_other_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ConfigError, match=r"end_together: the launcher started 3 ranks, .*; call torch.distributed.init_process_group\(\)"):
         list(to_device([1], "cpu", end_together=True))
-    with pytest.raises(ConfigError, match="to_device: end_together: 'gloo' is no DeviceMesh and no process group that has this process"):
+    with pytest.raises(
+        ConfigError, match="to_device: end_together: 'gloo' is neither a DeviceMesh nor a process group that contains this process"
+    ):
         to_device([1], "cpu", end_together="gloo")
     with pytest.raises(ConfigError, match="to_device: end_timeout=0; expected more than 0 seconds"):
         to_device([1], "cpu", end_together=True, end_timeout=0)
@@ -241,8 +243,8 @@ def test_ranks_that_may_have_different_counts_are_named_once(caplog):
     for stage, why in [
         (Stage(str, drops=True), "str declares to drop items (drops=True)"),
         (Stage(str, on_error="skip"), "str skips items whose work fails (on_error='skip')"),
-        (Bucket([2, 4], [2, 2, 2], len), "Bucket does not say how many items come out of so many"),
-        (ConcatThenSplit(4), "ConcatThenSplit does not say how many items come out of so many"),
+        (Bucket([2, 4], [2, 2, 2], len), "Bucket does not report how many items it yields for a number of inputs"),
+        (ConcatThenSplit(4), "ConcatThenSplit does not report how many items it yields for a number of inputs"),
     ]:
         (message,) = warnings_of([reader, stage], caplog, loops=2)
         assert f"the 2 ranks may have different numbers of items in an epoch, because {why}; a training hangs" in message
@@ -253,7 +255,7 @@ def test_ranks_that_may_have_different_counts_are_named_once(caplog):
     batches = Reader(range(41), 4, epochs=1, rank=1, world_size=2)
     assert warnings_of([batches, Unbatch(), Batch(3)], caplog) == []  # each rank has 21 samples
     (message,) = warnings_of([batches, lambda batch: batch[batch % 2 == 0], Unbatch()], caplog)
-    assert "because Unbatch does not say how many items come out of so many" in message
+    assert "because Unbatch does not report how many items it yields for a number of inputs" in message
     assert warnings_of([reader, Stage(str, drops=True), FixedEpochs(10)], caplog) == []
     (message,) = warnings_of([reader, Stage(len, drops=True), Cache()], caplog)
     assert "because len declares to drop items" in message

@@ -62,6 +62,6 @@ def test_a_stop_iteration_of_a_sample_is_an_error(num_workers):
 
 def test_a_pipeline_is_read_and_refused_by_torch():
     with Pipeline([[(1, 2)] * 4]) as pipeline:
-        with pytest.raises(TypeError, match="a Pipeline is no dataset"):
+        with pytest.raises(TypeError, match="a Pipeline is not a dataset"):
             list(data.DataLoader(pipeline))
         assert list(DataLoader(pipeline)) == [(1, 2)] * 4

@@ -285,7 +285,7 @@ def test_each_thread_has_a_dataset_of_its_own_if_it_is_not_thread_safe():
     [
         ({"workers": "fibres"}, "expected 'processes' or 'threads'"),
         ({"shard": True, "rank": 1}, "rank=1, world_size=None; give both of them or none"),
-        ({"shard": True, "sampler": [1]}, "shard=True makes the sampler itself"),
+        ({"shard": True, "sampler": [1]}, "shard=True creates its own sampler,"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -308,7 +308,7 @@ def test_old_spellings_work_with_a_warning():
 
 @pytest.mark.parametrize("option", ["isolated", "per_worker"])
 def test_an_option_of_threads_is_an_error_with_processes(option):
-    with pytest.raises(ConfigError, match='isolated=True and per_worker=True are for threads; add workers="threads", or leave them out'):
+    with pytest.raises(ConfigError, match='isolated=True and per_worker=True are only for threads; add workers="threads", or remove'):
         DataLoader(Numbered(4), num_workers=1, workers="processes", **{option: True})
 
 
@@ -319,7 +319,7 @@ def test_old_spellings_that_mean_the_same_work_without_a_warning():
 
 
 def test_an_attribute_that_is_gone_names_its_successors():
-    with pytest.raises(AttributeError, match=r"why_here is gone: loader\.workers .* and loader\.isolated"):
+    with pytest.raises(AttributeError, match=r"why_here was removed: use loader\.workers .* and loader\.isolated"):
         DataLoader(Numbered(4)).why_here  # noqa: B018
 
 
@@ -369,7 +369,7 @@ DRAWS = {"torch": lambda: torch.rand(1), "NumPy": np.random.rand, "random": rand
 def test_threads_refuse_samples_that_draw_from_a_global_generator(name):
     before = torch.get_rng_state(), np.random.get_state()[2], random.getstate()
     loader = DataLoader(Drawing(DRAWS[name]), num_workers=2, workers="threads")
-    with pytest.raises(ConfigError, match=f"draw random numbers from the global generator of {name}.*leave out workers"):
+    with pytest.raises(ConfigError, match=f"draw random numbers from the global generator of {name}.*remove workers"):
         iter(loader)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (np.random.get_state()[2], random.getstate()) == before[1:]
@@ -446,6 +446,6 @@ def test_threads_end_with_a_loop_that_is_dropped_after_an_error_of_their_last_ba
 
 @pytest.mark.parametrize("batch_size", [1, 2, None])
 def test_torchs_own_loader_of_a_pipeline_is_an_error_that_names_ours(batch_size):
-    message = r"a Pipeline is no dataset.*highway\.adapters\.torch\.DataLoader"
+    message = r"a Pipeline is not a dataset.*highway\.adapters\.torch\.DataLoader"
     with Pipeline([[(1, 2)] * 4]) as pipeline, pytest.raises(TypeError, match=message):
         list(data.DataLoader(pipeline, batch_size=batch_size))

@@ -48,7 +48,7 @@ def mesh_of(*shape, names):
 def test_only_the_named_dimensions_share_the_data(shape, names, data, rank, size, same):
     mesh = mesh_of(*shape, names=names)
     if rank is None:
-        with pytest.raises(ConfigError, match="ranks: data= is missing; name the dimensions that share the data: 'tp'"):
+        with pytest.raises(ConfigError, match="ranks: data= is missing; expected the dimensions along which the data is divided: 'tp'"):
             ranks(mesh, data)
         return
     assert ranks(mesh, data) == {"rank": rank, "world_size": size}
@@ -60,7 +60,11 @@ def test_process_groups_as_megatron_has_them():
     data, model = dist.new_group([0, 2]), dist.new_group([2, 3])
     assert ranks(data) == {"rank": 1, "world_size": 2}
     assert peers(model).ranks == (2, 3)
-    with pytest.raises(ConfigError, match=r"ranks: .* is no DeviceMesh and no process group that has this process; pass the mesh"):
+    with pytest.raises(
+        ConfigError,
+        match=r"ranks: .* is neither a DeviceMesh nor a process group that contains this process; pass the "
+        r"mesh",
+    ):
         ranks(dist.new_group([0, 1]))
 
 
@@ -87,14 +91,14 @@ def test_each_pair_of_pipelines_has_a_link_of_its_own():
 @pytest.mark.parametrize("function", [ranks, peers])
 def test_bad_input_is_named_with_the_way_out(function):
     name = function.__name__
-    with pytest.raises(ConfigError, match=f"{name}: data='data' is not a dimension of the mesh; name the dimensions .*: 'dp', 'tp'"):
+    with pytest.raises(ConfigError, match=f"{name}: data='data' is not a dimension of the mesh; expected the dimensions .*: 'dp', 'tp'"):
         function(mesh_of(2, 2, names=("dp", "tp")), "data")
     with pytest.raises(ConfigError, match=f"{name}: the dimensions of the mesh have no names; create it with init_device_mesh"):
         function(dist.device_mesh.DeviceMesh("cpu", [0, 1, 2, 3]), "dp")
     small = dist.device_mesh.DeviceMesh("cpu", [0, 1], mesh_dim_names=("dp",))
     with pytest.raises(ConfigError, match=rf"{name}: rank 2 of 4 is not part of the mesh of 2 ranks \[0, 1\]; create a mesh that has all"):
         function(small, "dp")
-    with pytest.raises(ConfigError, match=f"{name}: 'cuda' is no DeviceMesh and no process group"):
+    with pytest.raises(ConfigError, match=f"{name}: 'cuda' is neither a DeviceMesh nor a process group"):
         function("cuda")
 
 

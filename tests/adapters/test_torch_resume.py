@@ -488,7 +488,7 @@ def test_a_stream_is_continued_by_as_many_workers_as_began_its_epoch_and_the_nex
     """Each worker has its own part of a stream."""
     loader, batches = begun(lambda: make(dataset=StatefulStream(), num_workers=2), 0, 2)
     state = through_a_file(loader.state_dict())
-    with pytest.raises(PipelineError, match=r"num_workers=2 read; now it is 1.*use num_workers=2 until the epoch ends"):
+    with pytest.raises(PipelineError, match=r"with num_workers=2, but now num_workers is 1.*use num_workers=2 until the epoch ends"):
         iter(resume(lambda: make(dataset=StatefulStream(), num_workers=1), state, None))
     list(batches)
     between = through_a_file(loader.state_dict())

@@ -230,7 +230,7 @@ def test_a_state_of_something_else_is_refused():
     with over_dataset() as loader:
         state = saved(loader)
         for wrong in ({"format": 9}, None, {"_num_yielded": 3}):
-            with pytest.raises(PipelineError, match="load_state_dict: expected what state_dict"):
+            with pytest.raises(PipelineError, match="load_state_dict: expected a state of a DataLoader"):
                 loader.load_state_dict(wrong)
     with DataLoader(Numbered(24), 3) as other, pytest.raises(PipelineError, match="samples=24, was 23; samplers="):
         other.load_state_dict(state)

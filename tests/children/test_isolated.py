@@ -213,7 +213,7 @@ def test_a_state_of_something_else_is_refused_before_a_process_starts():
 def test_a_stage_that_does_not_say_its_state_is_named():
     with Pipeline([Count()], isolated=True) as pipeline:
         pipeline.dequeue()
-        with pytest.raises(PipelineError, match="state_dict: Count does not say where it is"):
+        with pytest.raises(PipelineError, match="state_dict: Count does not report its position"):
             pipeline.state_dict()
 
 
@@ -291,13 +291,13 @@ def test_items_that_are_left_out_are_warned_of_and_counted(capfd):
     with Pipeline([range(6), Stage(fail_at_3, on_error="skip")], isolated=True) as pipeline:
         assert list(pipeline) == [0, 1, 2, 4, 5]
         assert pipeline.stats().stages[-1].errors == 1
-    assert "fail_at_3 left out an item" in capfd.readouterr().err
+    assert "fail_at_3 skipped an item" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("fn", "error", "message"),
     [
-        (strange, PipelineError, "what comes out of strange cannot be handed to another process: it is strange; hand over arrays"),
+        (strange, PipelineError, "an item of strange cannot be sent to another process: it is strange; yield arrays"),
         (broken, ValueError, "broken"),
         (large, LinkError, r"isolated=True\): the message has 2.0 MB; expected at most half of budget_mb=3: set budget_mb=5"),
     ],

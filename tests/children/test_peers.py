@@ -182,7 +182,7 @@ def test_peers_that_resume_from_other_states_are_refused():
 
 def test_items_that_cannot_be_pickled_are_an_error_on_each_peer():
     def run(peers):
-        with Pipeline([[lambda: 0]], peers=peers) as pipeline, pytest.raises(PipelineError, match="cannot be handed to another process"):
+        with Pipeline([[lambda: 0]], peers=peers) as pipeline, pytest.raises(PipelineError, match="cannot be sent to another process"):
             pipeline.dequeue()
 
     of_all(2, run)
@@ -222,13 +222,13 @@ def test_a_process_alone_is_an_ordinary_pipeline():
 
 def test_bad_input_is_named_before_anything_runs():
     peers = PeerRanks(0, (0, 1), name())
-    with pytest.raises(ConfigError, match="rank=2 is not among ranks=\\(0, 1\\); give the ranks of all peers"):
+    with pytest.raises(ConfigError, match="rank=2 is not among ranks=\\(0, 1\\); pass the ranks of all peers"):
         PeerRanks(2, (0, 1), name())
-    with pytest.raises(ConfigError, match="isolated=True and peers= do not go together; leave out one"):
+    with pytest.raises(ConfigError, match="isolated=True and peers= cannot be combined; remove one"):
         Pipeline([range(3)], isolated=True, peers=peers)
     with pytest.raises(ConfigError, match="budget_mb=0; expected more than 0"):
         Pipeline([range(3)], budget_mb=0, peers=peers)
-    with pytest.raises(PipelineError, match="ZMQSink is a sink, so no items come out that peers could get; leave out peers="):
+    with pytest.raises(PipelineError, match="ZMQSink is a sink, so the pipeline yields no items for peers; remove peers="):
         Pipeline([range(3), ZMQSink("ipc://unused")], peers=peers)
 
 
@@ -237,7 +237,7 @@ def test_a_name_that_is_taken_is_an_error():
     with Pipeline([range(3)], peers=peers) as first, Pipeline([range(3)], peers=peers) as second:
         with pytest.raises(TimeoutError):
             first.dequeue(timeout=0)
-        with pytest.raises(LinkError, match=r"rank 0 cannot listen for its peers: .*; does this job run twice"):
+        with pytest.raises(LinkError, match=r"rank 0 cannot listen for its peers: .*; is this job running twice"):
             second.dequeue(timeout=0)
 
 
@@ -277,7 +277,7 @@ def test_a_source_without_a_state_is_refused_on_each_peer_alike():
     def run(peers):
         with Pipeline([lambda: iter(range(5))], peers=peers) as pipeline:
             pipeline.dequeue()
-            with pytest.raises(PipelineError, match=r"does not say where it is; it can by Traits\(state"):
+            with pytest.raises(PipelineError, match=r"does not report its position; declare Traits\(state"):
                 pipeline.state_dict()
 
     of_all(2, run)

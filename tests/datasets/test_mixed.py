@@ -206,7 +206,7 @@ def test_another_mix_is_another_run():
         pipeline.dequeue()
         state = pipeline.state_dict()
     for how in ({"weights": [1, 2, 1]}, {"weights": [1, 1, 2], "stop": "first"}):
-        with build(**how) as pipeline, pytest.raises(PipelineError, match="had other parameters, or read something else"):
+        with build(**how) as pipeline, pytest.raises(PipelineError, match="had other parameters or other data"):
             pipeline.load_state_dict(state)
 
 
@@ -324,5 +324,7 @@ def test_an_empty_dataset_is_an_error():
 
 
 def test_who_reads_the_other_mix_by_number_is_told_of_this_one():
-    with pytest.raises(ConfigError, match=r"expected a Dataset, .*; a Mix is a source, and draws; .* by MixedDataset\(datasets, weights\)"):
+    with pytest.raises(
+        ConfigError, match=r"expected a Dataset, .*; a Mix is a source, not a dataset; .* use MixedDataset\(datasets, weights\)"
+    ):
         Reader(Mix([A, B]))

@@ -49,15 +49,17 @@ def test_numbers_of_pythons_own_become_int32_and_float32():
     assert [field.dtype.name for field in joined] == ["int32", "float32", "bool", "int32", "int64", "float64"]
     assert joined[0].tolist() == [7, 8] and joined[3].shape == (2, 2)
     assert batch.collate([-(2**31), 2**31 - 1]).tolist() == [-(2**31), 2**31 - 1]
-    with pytest.raises(ValueError, match=r"field 'n' holds 2147483648, which int32 has no room for; make it an array, such as np.int64"):
+    with pytest.raises(
+        ValueError,
+        match=r"field 'n' contains 2147483648, which does not fit into int32; make it an array, such as "
+        r"np.int64",
+    ):
         batch.collate([{"n": 1}, {"n": 2**31}])
 
 
 @pytest.mark.parametrize("value", [b"ab\0", "ab\0", b"\0"])
 def test_bytes_that_an_array_would_cut_off_are_an_error(value):
-    with pytest.raises(
-        ValueError, match=r"field 'data' holds .*0', and arrays of (bytes|str) leave out zeros at the end; make lists: Batch"
-    ):
+    with pytest.raises(ValueError, match=r"field 'data' contains .*0', but arrays of (bytes|str) drop zeros at the end; make lists: Batch"):
         batch.collate([{"data": value[:-1] + value[:1]}, {"data": value}])
     assert batch.collate([{"data": value}], as_lists=True) == {"data": [value]}
     assert batch.collate([b"a\0b", b""]).tolist() == [b"a\0b", b""]
@@ -93,7 +95,7 @@ def test_split_undoes_collate(sample, count, named):
         ([{"a": 1}, {"b": 1}], r"fields \('b',\)"),
         (
             [(np.zeros(2),), (np.zeros(3),)],
-            r"field 0 has shapes \[\(2,\), \(3,\)\]; crop, pad or resize .* ragged='pad', with 0 among its fields",
+            r"field 0 has shapes \[\(2,\), \(3,\)\]; crop, pad or resize .* pass ragged='pad' and add 0 to its fields",
         ),
         (
             [(np.zeros((2, 3)),), (np.zeros((2, 4)),)],
@@ -174,6 +176,6 @@ def test_tensors_of_frameworks_are_stacked_and_keep_their_dtype(protocol):
 
 @pytest.mark.parametrize("value", [2**70, -(2**70), [1, 2**70], [2**63, -1], [[2**63, 1]]])
 def test_integers_that_64_bits_have_no_room_for_become_neither_objects_nor_floats(value):
-    with pytest.raises(ValueError, match=r"field 'n' holds .*, which int32 has no room for; make it an array"):
+    with pytest.raises(ValueError, match=r"field 'n' contains .*, which does not fit into int32; make it an array"):
         batch.collate([{"n": value}])
     assert batch.collate([{"n": [2.0**63, 1]}])["n"].dtype == np.float32

@@ -178,10 +178,14 @@ def test_two_pipelines_of_one_cache_count_apart():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("data/train", r"the text 'data/train', whose items would be its characters; name what reads it, such as ImageFileReader"),
+        (
+            "data/train",
+            r"the text 'data/train', whose items would be its characters; pass a component that reads this path, such as "
+            r"ImageFileReader",
+        ),
         (Path("data/train"), r"the text 'data/train', whose items"),
         (b"data", r"the text b'data', whose items would be its characters"),
-        ({"image": 1}, r"the first stage is a dict, whose items would be its keys; give a list of it for one sample, \[sample\]"),
+        ({"image": 1}, r"the first stage is a dict, whose items would be its keys; pass \[sample\] if it is one sample"),
     ],
 )
 def test_what_is_iterated_over_by_characters_or_keys_is_no_source(source, message):
@@ -205,15 +209,17 @@ def test_stages_without_their_list_are_an_error_that_shows_it(stages, message):
 
 
 def test_a_list_of_transforms_among_the_stages_names_the_stage_that_applies_them():
-    with pytest.raises(PipelineError, match=r"only the first stage can be one; the stage Augmentations\(\[...\]\) applies a list of"):
+    with pytest.raises(
+        PipelineError, match=r"only the first stage can be a source; to apply a list of transforms, use Augmentations\(\[...\]\)"
+    ):
         Pipeline([range(3), [FlipX()]])
 
 
 @pytest.mark.parametrize("function", [lambda image, label: image, lambda image, label, rng: image])
 def test_a_map_of_several_arguments_is_an_error_that_says_how_to_take_an_item_apart(function):
-    with pytest.raises(PipelineError, match=r"takes 2 arguments, image, label, and a map gets one.*: take the item apart"):
+    with pytest.raises(PipelineError, match=r"needs 2 arguments, image, label, but a map receives one.*: unpack the item"):
         Pipeline([[(1, 2)], function])
-    with pytest.raises(PipelineError, match=r"takes 2 arguments, image, label, and a map gets one.*: take the item apart"):
+    with pytest.raises(PipelineError, match=r"needs 2 arguments, image, label, but a map receives one.*: unpack the item"):
         Map(function)
 
 

@@ -305,8 +305,8 @@ def test_the_length_is_that_of_an_epoch(stages, length):
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ([iter(TEN)], "list_iterator does not say how many items it has"),
-        ([TEN, Unbatch()], "Unbatch does not say how many items come out of so many"),
+        ([iter(TEN)], "list_iterator does not report its number of items"),
+        ([TEN, Unbatch()], "Unbatch does not report how many items it yields for a number of inputs"),
     ],
 )
 def test_where_the_length_is_not_known_it_says_why(stages, words):

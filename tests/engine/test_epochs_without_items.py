@@ -76,7 +76,7 @@ def test_a_source_numbers_its_epochs_from_0(isolated):
         assert loops(pipeline) == [[0, 0], [1, 1], [2, 2]]
     with (
         Pipeline([Numbered(1)], isolated=isolated) as pipeline,
-        pytest.raises(PipelineError, match="Numbered: its first item is of epoch 1; number epochs from 0"),
+        pytest.raises(PipelineError, match="Numbered: its first item belongs to epoch 1; number epochs from 0"),
     ):
         list(pipeline)
 

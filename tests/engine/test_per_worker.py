@@ -161,7 +161,7 @@ def test_what_cannot_be_copied_is_named_with_a_way_out():
         def __call__(self, item):
             return item
 
-    expected = r"Locked cannot be copied .*per_worker=True.*cannot pickle '_thread.lock' object; give it a method __deepcopy__"
+    expected = r"Locked cannot be copied .*per_worker=True.*cannot pickle '_thread.lock' object; define a method __deepcopy__"
     pipeline = Pipeline([range(3), Stage(Locked(), num_workers=2, per_worker=True, on_error="skip")])
     with pytest.raises(PipelineError, match=expected) as raised:
         list(pipeline)
@@ -171,7 +171,9 @@ def test_what_cannot_be_copied_is_named_with_a_way_out():
 
 @pytest.mark.parametrize("op", [abs, str, lambda item: item, Map(abs), Map(lambda item: item, field=0), [].append])
 def test_functions_are_refused_since_what_they_use_is_not_copied(op):
-    with pytest.raises(PipelineError, match=r"what a function uses cannot be copied with it.*functools.partial\(function, tokenizer\)"):
+    with pytest.raises(
+        PipelineError, match=r"the objects that a function uses are not copied with the function.*functools.partial\(function, tokenizer\)"
+    ):
         Pipeline([range(3), Stage(op, per_worker=True)])
 
 
@@ -189,10 +191,10 @@ def test_what_a_function_is_given_is_copied(wrap):
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        ([Stage(range(3), per_worker=True)], "range is a source.*per_worker=True is for maps"),
-        ([range(3), Stage(Batch(2), per_worker=True)], "Batch is a stream.*per_worker=True is for maps"),
-        ([Stage(ImageFileReader("x", 2), per_worker=True)], "ImageFileReader is a source, whose workers share what they read"),
-        ([range(3), Stage(Repeat(times=2), per_worker=True)], "Repeat runs as the stages before it do"),
+        ([Stage(range(3), per_worker=True)], "range is a source.*per_worker=True is only for maps"),
+        ([range(3), Stage(Batch(2), per_worker=True)], "Batch is a stream.*per_worker=True is only for maps"),
+        ([Stage(ImageFileReader("x", 2), per_worker=True)], "ImageFileReader is a source, whose workers share one reader"),
+        ([range(3), Stage(Repeat(times=2), per_worker=True)], "Repeat uses the settings of the stages before it"),
     ],
 )
 def test_it_is_for_maps(stages, message):
@@ -205,7 +207,7 @@ def test_a_composite_without_maps_does_not_take_it():
         def stages(self):
             return [Batch(2)]
 
-    with pytest.raises(PipelineError, match="Batches: per_worker=True is for maps, and it contains no map"):
+    with pytest.raises(PipelineError, match="Batches: per_worker=True is only for maps, but this component contains no map"):
         Pipeline([range(3), Stage(Batches(), per_worker=True)])
 
 

@@ -137,11 +137,11 @@ class Source:
         ([lambda item: item], "the first stage must be a source .* lambda is a map"),
         ([Times(2)], "the first stage must be a source .* Times is a map"),
         ([range(3), Collect(), str], "Collect is a sink; only the last"),
-        ([range(3), range(3)], "range is an iterable, a source; only the first stage can be one"),
-        ([range(3), Source()], "Source.plan is an iterable, a source; only the first stage can be one"),
-        ([range(3), 7], "7 is no stage"),
-        ([Stage(range(3), num_workers=2)], "range is a source, which runs in one thread; num_workers=2 is for maps"),
-        ([range(3), Take], r"Take is a class; an instance is meant: Take\(\.\.\.\)"),
+        ([range(3), range(3)], "range is an iterable, so it is a source; only the first stage can be a source"),
+        ([range(3), Source()], "Source.plan is an iterable, so it is a source; only the first stage can be a source"),
+        ([range(3), 7], "7 is not a stage"),
+        ([Stage(range(3), num_workers=2)], "range is a source, which runs in one thread; num_workers=2 is only for maps"),
+        ([range(3), Take], r"Take is a class; pass an instance: Take\(\.\.\.\)"),
     ],
 )
 def test_stages_that_do_not_fit_are_refused_when_constructed(stages, message):
@@ -398,7 +398,7 @@ def test_skipped_errors_are_counted_and_warned_about(caplog):
     pipeline = Pipeline([range(10), Stage(fail_at(3, ValueError("bad")), on_error="skip", num_workers=2, name="decode")])
     assert list(pipeline) == [n for n in range(10) if n != 3]
     assert pipeline.stats().stages[1].errors == 1
-    assert "decode left out an item" in caplog.text and "ValueError: bad" in caplog.text and "item 3" in caplog.text
+    assert "decode skipped an item" in caplog.text and "ValueError: bad" in caplog.text and "item 3" in caplog.text
 
 
 def test_warnings_are_limited(caplog, monkeypatch):
@@ -412,7 +412,7 @@ def test_warnings_are_limited(caplog, monkeypatch):
     pipeline = Pipeline([range(1000), Stage(fail, on_error="skip", name="read")])
     assert list(pipeline) == []
     assert pipeline.stats().stages[1].errors == 1000
-    assert [" ".join(record.getMessage().split()[:5]) for record in caplog.records] == ["read left out an item", "read left out 997 items,"]
+    assert [" ".join(record.getMessage().split()[:4]) for record in caplog.records] == ["read skipped an item", "read skipped 997 items,"]
 
 
 def test_the_error_budget_ends_the_run():
@@ -421,7 +421,7 @@ def test_the_error_budget_ends_the_run():
 
     with pytest.raises(ValueError, match="bad 3") as caught:
         list(Pipeline([range(10), Stage(fail, on_error="skip", max_errors=3)]))
-    assert any("max_errors=3 is spent: this is error 4" in note for note in caught.value.__notes__)
+    assert any("max_errors=3 is exceeded: this is error 4" in note for note in caught.value.__notes__)
 
 
 def test_cancelled_raised_by_a_stage_is_an_error():
@@ -472,7 +472,7 @@ def test_a_loop_over_a_stopped_pipeline_is_an_error(items):
 def test_a_pipeline_that_has_ended_says_that_seeds_must_change():
     pipeline = Pipeline([range(1)])
     assert list(pipeline) == [0]
-    with pytest.raises(EndOfStream, match=r"has ended: .* build a new pipeline for each pass, with other seeds"):
+    with pytest.raises(EndOfStream, match=r"has ended: .* build a new pipeline for each pass, with different seeds"):
         iter(pipeline)
 
 
@@ -490,7 +490,7 @@ def test_a_generator_function_is_no_map():
         yield n
         yield n
 
-    with pytest.raises(PipelineError, match=r"^twice is a generator function, .* define  stream\(self, items\)"):
+    with pytest.raises(PipelineError, match=r"^twice is a generator function; .* define  stream\(self, items\)"):
         Pipeline([range(3), twice])
 
 
@@ -602,7 +602,7 @@ def test_nothing_starts_before_the_first_item_is_asked_for():
 
 
 def test_run_needs_a_sink_and_dequeue_none():
-    with pytest.raises(PipelineError, match="str is no sink"):
+    with pytest.raises(PipelineError, match="str is not a sink"):
         Pipeline([range(3), str]).run()
     with pytest.raises(PipelineError, match=r"Collect is a sink.*call run\(\)"):
         Pipeline([range(3), Collect()]).dequeue()

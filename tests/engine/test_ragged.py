@@ -90,14 +90,18 @@ def test_a_length_may_be_given():
     assert RaggedOptions("pad", FIELDS, pad_to=10).collated(SAMPLES)["labels"].shape == (3, 10)
     batch = RaggedOptions("pad", FIELDS, pad_to={"boxes": 9}).collated(SAMPLES)
     assert (batch["boxes"].shape[1], batch["labels"].shape[1]) == (9, 16)
-    with pytest.raises(ValueError, match=r"field 'boxes' has length 9 in sample 2, more than pad_to=8; cut it, or give a greater one"):
+    with pytest.raises(
+        ValueError,
+        match=r"field 'boxes' has length 9 in sample 2, more than pad_to=8; truncate the field, or raise "
+        r"pad_to",
+    ):
         RaggedOptions("pad", FIELDS, pad_to=8).collated(SAMPLES)
 
 
 @pytest.mark.parametrize("given", [{"fill": {"lables": -1}}, {"pad_to": {"lables": 16}}, {"fill": {"boxes": 0, "id": -1}}])
 def test_a_name_that_is_no_padded_field_is_an_error(given):
     wrong = list(*given.values())[-1]
-    message = rf"{next(iter(given))}=.* is for a field '{wrong}', but those that are filled up are 'boxes', 'labels'; correct the name"
+    message = rf"{next(iter(given))}=.* is for a field '{wrong}', but the padded fields are 'boxes', 'labels'; correct the name"
     with pytest.raises(ValueError, match=message):
         RaggedOptions("pad", FIELDS, **given).collated(SAMPLES)
 
@@ -128,14 +132,14 @@ def test_nothing_is_lost(counts, multiple, trailing):
 @pytest.mark.parametrize(
     ("options", "samples", "message"),
     [
-        (("pad",), [np.zeros((1, 2)), np.zeros((1, 3))], "field 0 has shapes (*, 2), (*, 3); all axes but the first have to agree"),
+        (("pad",), [np.zeros((1, 2)), np.zeros((1, 3))], "field 0 has shapes (*, 2), (*, 3); all axes except the first must be equal"),
         (("pad",), [np.zeros(1), np.zeros(2, np.float32)], "field 0 has dtypes ['float32', 'float64']; convert"),
         (("pad", ["a"]), [{"a": np.zeros(2)}, {"a": np.float64(3)}], "field 'a' has no axis in sample 1 that could be ragged"),
         (("pad",), [[1, 2], []], "field 0 is an empty list in sample 1, which has no dtype; make it an array such as"),
-        (("offsets",), [np.array([None, 1]), np.array([2], object)], "field 0 holds Python objects; say ragged='list'"),
-        (("pad",), [{"a": np.zeros(1), "a_count": 1}] * 2, "there is a field 'a_count' already; Rename it"),
-        (("pad", None, 8, None, -1), [np.zeros(1, np.uint8), np.zeros(2, np.uint8)], "has dtype uint8, which does not hold fill=-1"),
-        (("pad", None, 8, None, 0.5), [np.zeros(1, np.int32), np.zeros(2, np.int32)], "has dtype int32, which does not hold fill=0.5"),
+        (("offsets",), [np.array([None, 1]), np.array([2], object)], "field 0 contains Python objects; pass ragged='list'"),
+        (("pad",), [{"a": np.zeros(1), "a_count": 1}] * 2, "a field 'a_count' already exists; rename it with Rename"),
+        (("pad", None, 8, None, -1), [np.zeros(1, np.uint8), np.zeros(2, np.uint8)], "has dtype uint8, which cannot hold fill=-1"),
+        (("pad", None, 8, None, 0.5), [np.zeros(1, np.int32), np.zeros(2, np.int32)], "has dtype int32, which cannot hold fill=0.5"),
         (("pad",), [{"a": np.zeros(1)}, {"b": np.zeros(1)}], "sample 1 is a dict with fields ('b',), but sample 0 is a dict with fields"),
     ],
 )
@@ -153,10 +157,10 @@ def test_a_field_that_is_not_there_is_named():
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"fields": ["a"]}, "fields=['a']; expected nothing without ragged='pad' or 'list' or 'offsets'"),
-        ({"ragged": "offsets", "multiple": 4}, "multiple=4; expected nothing without ragged='pad'"),
-        ({"ragged": "list", "fill": 1.0}, "fill=1.0; expected nothing without ragged='pad'"),
-        ({"pad_to": 4}, "pad_to=4; expected nothing without ragged='pad'"),
+        ({"fields": ["a"]}, "fields=['a']; expected no value unless ragged='pad' or 'list' or 'offsets'"),
+        ({"ragged": "offsets", "multiple": 4}, "multiple=4; expected no value unless ragged='pad'"),
+        ({"ragged": "list", "fill": 1.0}, "fill=1.0; expected no value unless ragged='pad'"),
+        ({"pad_to": 4}, "pad_to=4; expected no value unless ragged='pad'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(how, message):

@@ -322,7 +322,7 @@ def test_shards_that_have_changed_are_another_pipeline(tmp_path):
     _, state = state_after(build, 20)
     (tmp_path / "a.tar").unlink()
     write(9)
-    with build() as pipeline, pytest.raises(PipelineError, match="WebDatasetSource had other parameters, or read something else"):
+    with build() as pipeline, pytest.raises(PipelineError, match="WebDatasetSource had other parameters or other data"):
         pipeline.load_state_dict(state)
 
 
@@ -414,7 +414,10 @@ def test_without_an_order_the_rest_is_the_same_as_a_set(behind):
 def test_without_an_order_what_hangs_on_one_is_refused(stream):
     with Pipeline([Reader(range(400)), Stage(double, num_workers=2, ordered=False), stream]) as pipeline:
         pipeline.dequeue()
-        with pytest.raises(PipelineError, match=rf"double keeps no order \(ordered=False\), and {type(stream).__name__} makes other items"):
+        with pytest.raises(
+            PipelineError,
+            match=rf"double does not keep the order \(ordered=False\), but the items of {type(stream).__name__} depend on the order",
+        ):
             pipeline.state_dict()
 
 
@@ -563,7 +566,7 @@ def test_what_a_cache_of_another_pipeline_has_made_is_refused_when_the_state_is_
     def build():
         return Pipeline([around(Pipeline([NUMBERS, image, Cache(batched=False), mean])), Shuffle(50)])
 
-    with pytest.raises(PipelineError, match=r"make its items again, and some of them wait in Shuffle; .* with a Cache, put the"):
+    with pytest.raises(PipelineError, match=r"make its items again, but some of them wait in Shuffle; .* with a Cache, put the"):
         state_after(build, 280)
 
 
@@ -802,7 +805,7 @@ def test_what_waits_of_one_rank_is_no_state_of_another(stages, world_size):
         state = pipeline.state_dict()
     with (
         shared(1, world_size, stages=stages, total=4000) as pipeline,
-        pytest.raises(PipelineError, match="saved on rank 0 of 2, and this is"),
+        pytest.raises(PipelineError, match="saved on rank 0 of 2, but this is"),
     ):
         pipeline.load_state_dict(state)
 
@@ -822,7 +825,7 @@ def test_windows_of_blocks_are_of_as_many_ranks():
         edge = pipeline.state_dict()
     with (
         build(0, 3) as pipeline,
-        pytest.raises(PipelineError, match=r"resume on as many ranks, or from a state between two epochs; begin anew .*allow_changed="),
+        pytest.raises(PipelineError, match=r"resume on the same number of ranks, .*; start again .*allow_changed="),
     ):
         pipeline.load_state_dict(middle)
     with build(0, 3) as pipeline:
@@ -970,7 +973,11 @@ def test_what_does_not_say_where_it_is_is_refused_by_name(stages, name):
         assert pipeline.state_dict()["items"] == 0  # before the first item nothing has a state
         for _ in range(500):
             pipeline.dequeue()
-        with pytest.raises(PipelineError, match=rf"^state_dict: {name} does not say where it is; it can by Traits\(state=\.\.\.\)$"):
+        with pytest.raises(
+            PipelineError,
+            match=rf"^state_dict: {name} does not report its position; declare Traits\(state=\.\.\.\) in "
+            rf"this component$",
+        ):
             pipeline.state_dict()
 
 
@@ -1020,13 +1027,13 @@ def test_a_pipeline_that_has_begun_takes_no_state():
     [
         (
             lambda: Pipeline([Reader(range(250), epochs=3), Shuffle(3)]),
-            "saved by Reader.*-> Batch, and .* is Reader.*-> Shuffle",
+            "saved by Reader.*-> Batch, but .* is Reader.*-> Shuffle",
         ),
         (lambda: Pipeline([Reader(range(250), epochs=3), Batch(5)]), "load_state_dict: Batch had other parameters"),
-        (lambda: Pipeline([Reader(range(251), epochs=3), Batch(4)]), "Reader had other parameters, or read something else"),
+        (lambda: Pipeline([Reader(range(251), epochs=3), Batch(4)]), "Reader had other parameters or other data"),
         (
             lambda: Pipeline([Reader(range(250), epochs=3), Batch(4)], seed=1),
-            r"seed was 0 when the state was saved, and is 1; begin anew .*allow_changed=\['seed'\]",
+            r"seed was 0 when the state was saved, and is now 1; start again .*allow_changed=\['seed'\]",
         ),
     ],
 )
@@ -1048,7 +1055,7 @@ def test_another_seed_can_be_accepted(stages, caplog):
     with build(2) as pipeline, caplog.at_level(logging.WARNING):
         pipeline.load_state_dict(state, allow_changed=["seed"])
         assert not pipeline.epoch
-    assert "seed was 1 when the state was saved, and is 2; accepted by allow_changed" in caplog.text
+    assert "seed was 1 when the state was saved, and is now 2; accepted by allow_changed" in caplog.text
 
 
 def test_an_inner_pipeline_with_another_seed_is_refused():
@@ -1059,7 +1066,7 @@ def test_an_inner_pipeline_with_another_seed_is_refused():
 
 def test_identity_takes_the_place_of_a_map_that_is_gone(caplog):
     _, state = state_after(lambda: Pipeline([Reader(range(9), shuffle=False, epochs=1), Stage(double, name="twice")]), 4)
-    refusal = r"saved by Reader.* -> twice, and .* -> Tee; .*Identity\(\), name=.*allow_changed"
+    refusal = r"saved by Reader.* -> twice, but .* -> Tee; .*Identity\(\), name=.*allow_changed"
     with Pipeline([Reader(range(9), shuffle=False, epochs=1), Tee(id)]) as pipeline, pytest.raises(PipelineError, match=refusal):
         pipeline.load_state_dict(state)
     with Pipeline([Reader(range(9), shuffle=False, epochs=1), Stage(Identity(), name="twice")]) as pipeline:
@@ -1089,7 +1096,7 @@ def test_a_list_of_other_entries_is_another_pipeline(other):
             _, state = state_after(lambda: Pipeline(build(built)), 3)  # noqa: B023  # called at once
             with Pipeline(build(copy.deepcopy(built))) as pipeline:
                 pipeline.load_state_dict(state)
-            with Pipeline(build(OTHERS[other](last))) as pipeline, pytest.raises(PipelineError, match="read something else"):
+            with Pipeline(build(OTHERS[other](last))) as pipeline, pytest.raises(PipelineError, match="other data"):
                 pipeline.load_state_dict(state)
 
 
@@ -1113,10 +1120,10 @@ def test_a_long_list_is_known_again_without_reading_all_of_it():
         ({}, "got a dict"),
         ({"model": 1, "data": 2}, "got a dict of 'model', 'data'"),
         (None, "got a NoneType"),
-        ({"format": 1}, r"highway 0.1.0 or older saved this state, in format 1, and highway \S+ reads format 5; resume with that version"),
+        ({"format": 1}, r"highway 0.1.0 or older saved this state, in format 1, but highway \S+ reads format 5; resume with that version"),
         ({"format": 7, "version": "0.9.1"}, "highway 0.9.1 saved this state, in format 7"),
-        ({"format": 5, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
-        ({"format": 5, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 5, 3: 4}, "load_state_dict: part of the state cannot be written as JSON"),
+        ({"format": 5, "given": {(1, 2): 3}}, "load_state_dict: part of the state cannot be written as JSON"),
     ],
 )
 def test_what_is_no_state_is_refused(state, words):
@@ -1132,7 +1139,7 @@ def test_a_source_whose_state_is_not_what_json_can_hold_gives_none():
         def __iter__(self):
             return iter(range(30_000))
 
-    with Pipeline([Numbers()]) as pipeline, pytest.raises(PipelineError, match="state_dict: part of the state is not what JSON can hold"):
+    with Pipeline([Numbers()]) as pipeline, pytest.raises(PipelineError, match="state_dict: part of the state cannot be written as JSON"):
         for _ in pipeline:
             pipeline.state_dict()
 
@@ -1151,7 +1158,7 @@ def test_a_state_of_which_a_part_is_missing_or_another_is_refused(other):
     for name in state:
         changed = {**state, name: other} if other != "missing" else {part: value for part, value in state.items() if part != name}
         if changed != state:
-            with reader() as pipeline, pytest.raises(PipelineError, match=r"(is not|expected) what state_dict|in format 7000"):
+            with reader() as pipeline, pytest.raises(PipelineError, match=r"the return value of state_dict|in format 7000"):
                 pipeline.load_state_dict(changed)
 
 
@@ -1170,7 +1177,7 @@ def test_a_drained_pipeline_has_no_state_where_a_stream_handed_on_what_waited(st
         for _ in pipeline:
             pass
         if is_refused:
-            with pytest.raises(PipelineError, match=r"since drain\(\) Batch may have handed on"):
+            with pytest.raises(PipelineError, match=r"drain\(\) has flushed incomplete items of Batch;"):
                 pipeline.state_dict()
         else:
             assert pipeline.state_dict()["stages"]
@@ -1243,7 +1250,7 @@ def test_a_pipeline_inside_that_was_drained_has_no_state_either(stages, stream):
         pipeline.drain()
         assert 1 <= len(list(pipeline.stamped())) < 200  # which were on their way
         if stream:
-            with pytest.raises(PipelineError, match=r"since drain\(\) Batch may have handed on"):
+            with pytest.raises(PipelineError, match=r"drain\(\) has flushed incomplete items of Batch;"):
                 pipeline.state_dict()
         else:
             assert pipeline.state_dict()
@@ -1288,7 +1295,7 @@ def test_the_budget_of_errors_is_one_for_the_whole_run(stages):
         assert len(rest_from(lambda: build(errors), state)) == count - cut - 1
         with pytest.raises(ValueError, match="a bad one") as caught:
             rest_from(lambda: build(errors - 1), state)
-        assert f"max_errors={errors - 1} is spent: this is error {errors}" in caught.value.__notes__
+        assert f"max_errors={errors - 1} is exceeded: this is error {errors}" in caught.value.__notes__
 
 
 def test_more_epochs_and_other_workers_are_the_same_pipeline():
@@ -1342,7 +1349,7 @@ def test_a_state_from_the_end_of_three_epochs_resumes_with_the_fourth_of_five():
 def test_a_stream_after_a_map_without_order_is_refused_whatever_its_parameters(stream):
     with Pipeline([range(50), Stage(double, num_workers=2, ordered=False), stream]) as pipeline:
         pipeline.dequeue()
-        with pytest.raises(PipelineError, match=r"double keeps no order"):
+        with pytest.raises(PipelineError, match=r"double does not keep the order"):
             pipeline.state_dict()
 
 
@@ -1390,7 +1397,7 @@ def test_a_lineage_as_a_tuple_warns_and_works():
     def build():
         return Pipeline([range(200), Pairs("tuple"), Shuffle(9)], seed=3)
 
-    with pytest.warns(FutureWarning, match=r"Pairs: made_of=\(None, inputs, part\) in a passport is made_of=Lineage\(inputs, part\) now"):
+    with pytest.warns(FutureWarning, match=r"Pairs: made_of=\(None, inputs, part\) in a passport is now made_of=Lineage\(inputs, part\)"):
         check(build, [0.2, 0.7])
 
 
@@ -1484,7 +1491,7 @@ def test_items_without_a_lineage_that_wait_are_refused_when_the_state_is_saved(s
         for _ in zip(range(40), pipeline.stamped()):
             pass
         with pytest.raises(
-            PipelineError, match=r"Evens does not say how to make its items again, .* wait in (Shuffle|Batch); yield Stamped"
+            PipelineError, match=r"Evens does not declare how to make its items again, .* wait in (Shuffle|Batch); yield Stamped"
         ):
             pipeline.state_dict()
 
@@ -1503,7 +1510,7 @@ def test_a_stream_inside_a_stream_whose_state_would_be_lost_is_refused():
     with Pipeline([list(range(200)), Runs()]) as pipeline:
         for _ in zip(range(40), pipeline.stamped()):
             pass
-        with pytest.raises(PipelineError, match="Runs runs Shuffle, whose state is not saved; make Shuffle a stage of its own"):
+        with pytest.raises(PipelineError, match="Runs runs Shuffle, whose state is not saved; make Shuffle a separate stage"):
             pipeline.state_dict()
 
 
@@ -1570,7 +1577,10 @@ def test_a_component_that_asks_for_a_state_declares_it():
     def numbers(context=None):
         return iter(range(context.state_of(numbers).value))
 
-    with Pipeline([numbers]) as pipeline, pytest.raises(PipelineError, match=r"numbers asks for its state, .*: Traits\(state=\.\.\.\)"):
+    with (
+        Pipeline([numbers]) as pipeline,
+        pytest.raises(PipelineError, match=r"numbers uses a state that .*; declare Traits\(state=\.\.\.\)"),
+    ):
         pipeline.dequeue()
 
 

@@ -331,8 +331,8 @@ def test_a_source_whose_items_do_not_follow_from_their_number_is_refused_in_the_
     refused(
         build,
         states_after(build, [2, 2]),
-        r"Concat \(sources\[1\] has Shuffle, which may hold, drop or skip items; put it after\) cannot resume on other ranks in the "
-        r"middle of an epoch, .*; resume on as many ranks, or from states between two epochs",
+        r"Concat \(sources\[1\] has Shuffle, which can hold, drop or skip items; put it after\) cannot resume on other ranks in the "
+        r"middle of an epoch, .*; resume on the same number of ranks, or from states between two epochs",
     )
 
 
@@ -342,8 +342,8 @@ def test_a_zip_whose_readers_have_read_different_positions_is_refused():
         return Pipeline([Zip(readers, strict=False)], seed=3)
 
     states = states_after(build, [2, 2])
-    refused(build, states, "Zip cannot divide its items anew: its sources have read different positions of the epoch, because their batch")
-    refused(build, states[0], "Zip cannot divide its items anew: its sources have read different positions of the epoch")
+    refused(build, states, "Zip cannot divide its items among other ranks: its sources have read different positions of the epoch")
+    refused(build, states[0], "Zip cannot divide its items among other ranks: its sources have read different positions of the epoch")
 
 
 # --- between two epochs ---
@@ -451,7 +451,7 @@ def test_states_that_do_not_belong_together_are_refused():
     refused(batched, [first, second, first], r"several states of rank 0")
     refused(batched, [first, *states_after(batched, [2, 2, 2])[1:]], "saved on different numbers of ranks, 2 and 3")
     refused(batched, states_after(batched, [2, 3]), "saved at different steps, after 2 and 3 items of epoch 0")
-    refused(batched, states_after(batched, [2, 7]), "different epochs: rank 0 is in epoch 0, and rank 1 is in epoch 1; load the states")
+    refused(batched, states_after(batched, [2, 7]), "different epochs: rank 0 is in epoch 0, but rank 1 is in epoch 1; load the states")
     refused(batched, first, r"load the states of all 2 ranks, load_state_dict\(\[state_of_rank_0, state_of_rank_1\]\)")
     refused(batched, [first, {**second, "seed": 5}], "part of it is missing or was changed")
 
@@ -503,7 +503,7 @@ def test_each_new_rank_continues_with_the_largest_number_of_errors_of_the_old_ra
             pipeline.load_state_dict(states)
             with pytest.raises(ValueError, match="a broken sample") as caught:
                 list(pipeline)
-        assert f"max_errors={errors} is spent: this is error {errors + 1}" in caught.value.__notes__
+        assert f"max_errors={errors} is exceeded: this is error {errors + 1}" in caught.value.__notes__
 
 
 # --- another batch size ---
@@ -535,7 +535,7 @@ def test_a_name_with_a_parameter_accepts_no_other_parameter():
     changed = partial(of_two_epochs, 0, 1, Shuffle(9), Batch(3))
     with changed() as pipeline, pytest.raises(PipelineError, match=r"Batch had other parameters.*Batch: batch_size"):
         pipeline.load_state_dict(state, allow_changed=["Shuffle.buffer_size"])
-    with changed() as pipeline, pytest.raises(PipelineError, match=r"allow_changed names 'Shuffle.size'"):
+    with changed() as pipeline, pytest.raises(PipelineError, match=r"allow_changed contains 'Shuffle.size'"):
         pipeline.load_state_dict(state, allow_changed=["Shuffle.size", "Batch"])
 
 

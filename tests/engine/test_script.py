@@ -69,7 +69,7 @@ def test_a_script_that_failed_does_not_run_it(tmp_path):
 def test_a_script_that_exits_does_not_run_it_and_says_so(tmp_path, last_line):
     code, out, err = finish(f"def main(): sys.exit(3)\np = Pipeline([forever, Print()])\n{last_line}", tmp_path)
     assert (code, out) == (3, [])
-    assert err == "highway: Pipeline(forever -> Print) was not run, since the script ended by SystemExit; call run()\n"
+    assert err == "highway: Pipeline(forever -> Print) was not run, because the script ended with SystemExit; call run()\n"
 
 
 def test_a_script_that_has_caught_an_exit_runs_it(tmp_path):
@@ -128,8 +128,9 @@ except EOFError:
     )
     code, out, err = finish(body, tmp_path)
     advice = (
-        "not begun are Pipeline(FromQueue -> Put), Pipeline(forever -> Put): what ends in a sink begins when the script has ended; "
-        "call start() on it to have it run meanwhile"
+        "these pipelines have not begun: Pipeline(FromQueue -> Put), Pipeline(forever -> Put). "
+        "A pipeline that ends in a sink begins when the script ends; "
+        "to start it earlier, call its start()"
     )
     assert (code, " ".join(out)) == (0, f"no item within 0.1 s; the pipeline continues; {advice}")
     assert err == f"Pipeline(FromQueue) has waited for an item for 0.1 s; {advice}\n"

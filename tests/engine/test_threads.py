@@ -53,7 +53,13 @@ resource.setrlimit(resource.RLIMIT_AS, (size + ({room} << 20),) * 2)
 @pytest.mark.parametrize(
     ("imports", "stack", "room", "code", "said"),
     [
-        ("Pipeline, Stage", 64, 400, "list(Pipeline([range(9), Stage(str, num_workers=60)]))", "takes 61 threads; set num_workers lower"),
+        (
+            "Pipeline, Stage",
+            64,
+            400,
+            "list(Pipeline([range(9), Stage(str, num_workers=60)]))",
+            "needs 61 threads, but cannot start them; set num_workers lower",
+        ),
         (
             "Pipeline; from highway.run.role import run",
             64,

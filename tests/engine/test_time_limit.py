@@ -118,7 +118,7 @@ def test_max_errors_counts_such_items(hang):
     stage = Stage(hang("a", "b", calls=OFTEN), timeout=SOON, on_error="skip", max_errors=1)
     with pytest.raises(TimeoutError) as caught:
         list(Pipeline([["a", "b"], stage]))
-    assert "max_errors=1 is spent: this is error 2" in caught.value.__notes__
+    assert "max_errors=1 is exceeded: this is error 2" in caught.value.__notes__
 
 
 def test_an_error_of_the_map_is_not_tried_again():
@@ -387,7 +387,7 @@ def test_a_composite_passes_it_on_to_its_maps():
         ({"timeout": math.nan}, "Stage: timeout=nan; expected seconds above 0, or None"),
         ({"timeout": "1"}, "Stage: timeout='1'; expected"),
         ({"timeout": 1, "attempts": 0}, "Stage: attempts=0; expected at least 1"),
-        ({"attempts": 3}, "abs: attempts=3 without timeout; give timeout=seconds"),
+        ({"attempts": 3}, "abs: attempts=3 without timeout; set timeout="),
     ],
 )
 def test_wrong_limits_are_refused(settings, told):
@@ -406,11 +406,11 @@ class Collect:
     [
         (
             [Stage(range(3), timeout=2)],
-            "range is a source, which cannot try an item again; timeout=2 is for maps and readers; leave it out",
+            "range is a source, which cannot try an item again; timeout=2 is only for maps and readers; remove timeout",
         ),
         ([range(3), Stage(Batch(2), timeout=2)], "Batch is a stream, which cannot try an item again; timeout=2"),
         ([range(3), Stage(Collect(), timeout=2)], "Collect is a sink, which cannot try an item again; timeout=2"),
-        ([range(3), Stage(InBatches(), timeout=2)], "InBatches: timeout=2.0 is for maps, and it contains no map"),
+        ([range(3), Stage(InBatches(), timeout=2)], "InBatches: timeout=2.0 is only for maps, but this component contains no map"),
     ],
 )
 def test_only_maps_and_readers_have_a_limit(stages, told):

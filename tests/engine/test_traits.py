@@ -78,7 +78,7 @@ def test_a_state_reads_the_declarations_no_second_time():
     with Pipeline([Source(), Batch(2)]) as pipeline:
         pipeline.dequeue()
         pipeline.stats()
-        with pytest.raises(PipelineError, match="Source does not say where it is"):
+        with pytest.raises(PipelineError, match="Source does not report its position"):
             pipeline.state_dict()
     assert reads == ["source"]
 
@@ -182,7 +182,7 @@ def test_members_of_the_users_own_with_the_names_of_declarations_are_left_alone(
     OwnWords.touched.clear()
     with Pipeline([OwnSource(), OwnMap(), OwnStream()]) as pipeline:
         assert list(pipeline) == [1, 2, 3]
-        with pytest.raises(PipelineError, match="does not say where it is"):
+        with pytest.raises(PipelineError, match="does not report its position"):
             pipeline.state_dict()
     sink = OwnSink()
     Pipeline([Repeat(Concat([OwnSource()]), 2), OwnMap(), sink], start=False).run()

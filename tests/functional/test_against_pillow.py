@@ -150,7 +150,7 @@ def test_scaling_by_the_images_own_values(photo):
 
 def test_what_needs_bytes_says_so():
     for function in (F.equalize, F.clahe):
-        with pytest.raises(TypeError, match="the image is float32; expected uint8: put it before what makes floats"):
+        with pytest.raises(TypeError, match="the image is float32; expected uint8: put it before transforms that return floats"):
             function(np.zeros((8, 8, 3), np.float32))
 
 

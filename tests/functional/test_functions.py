@@ -328,9 +328,9 @@ def test_rescale_works_on_views_and_fills_out():
 
 
 def test_numbers_per_channel_must_match_the_channels():
-    with pytest.raises(ValueError, match=r"rescale: 2 numbers as scale \(1.0, 2.0\), but the image has 3 channels"):
+    with pytest.raises(ValueError, match=r"rescale: scale=\(1.0, 2.0\) has 2 numbers, but the image has 3 channels"):
         F.rescale(image(4, 5, 3), (1.0, 2.0))
-    with pytest.raises(ValueError, match=r"3 numbers as mean .* but the image has 1 channels"):
+    with pytest.raises(ValueError, match=r"mean=.* has 3 numbers, but the image has 1 channels"):
         F.normalize(image(4, 5))
 
 
@@ -393,10 +393,10 @@ def test_a_colour_has_one_number_or_one_for_each_channel(backend, name):
         assert (expected == 7).any()
         for fill in ((7,), (7,) * channels, [7] * channels):
             assert_array_equal(COLOURED[name](one, fill), expected, strict=True)
-        with pytest.raises(ValueError, match=rf"2 numbers as fill \(7, 8\), but the image has {channels} channels; give one for each"):
+        with pytest.raises(ValueError, match=rf"fill=\(7, 8\) has 2 numbers, but the image has {channels} channels; pass one number"):
             COLOURED[name](one, (7, 8))
         for fill in (256, -1, (300,) * channels):
-            with pytest.raises(ValueError, match=re.escape(f"fill {fill} for an image of bytes; expected levels from 0 to 255")):
+            with pytest.raises(ValueError, match=re.escape(f"fill={fill} for a uint8 image; expected levels from 0 to 255")):
                 COLOURED[name](one, fill)
         COLOURED[name](one.astype(np.float32), -1)
 
@@ -406,7 +406,7 @@ def test_what_says_float32_gives_it_for_any_type(dtype):
     image = np.arange(60).reshape(4, 5, 3).astype(dtype)
     for function in (F.rescale, F.normalize, F.to_float, F.min_max_normalize, F.mean_variance_normalize):
         assert function(image).dtype == np.float32
-    with pytest.raises(ValueError, match=r"normalize: 3 numbers as mean \(0.485, 0.456, 0.406\), but the image has 1 channels"):
+    with pytest.raises(ValueError, match=r"normalize: mean=\(0.485, 0.456, 0.406\) has 3 numbers, but the image has 1 channels"):
         F.normalize(image[..., :1])
 
 

@@ -46,7 +46,12 @@ def test_fields_are_found_by_their_usual_names_and_given_ones_come_first():
 @pytest.mark.parametrize(
     ("role", "value", "message"),
     [
-        ("boxes", np.zeros((2, 5, 3), np.float32), r"holds float32 \(5, 3\) for an image of height 8 and width 6; expected boxes \(N, 4\)"),
+        (
+            "boxes",
+            np.zeros((2, 5, 3), np.float32),
+            r"contains float32 \(5, 3\) for an image of height 8 and width 6; expected boxes "
+            r"\(N, 4\)",
+        ),
         ("boxes", np.zeros((3, 5, 4), np.float32), "has 3 values for 2 images"),
         ("mask", np.zeros((2, 6, 8), np.uint8), r"expected a mask \(8, 6\) or \(N, 8, 6\)"),
         ("points", np.zeros((2, 5), np.float32), r"expected points \(N, 2\) or \(N, K, 2\)"),

@@ -174,7 +174,7 @@ def test_a_box_decoded_at_a_part_of_the_size_looks_like_one_decoded_whole(decode
 
 
 def test_a_box_outside_the_image_is_refused(decoder):
-    with pytest.raises(ValueError, match=r"\(20, 0, 41, 90\) reaches out of an image of 60 x 90"):
+    with pytest.raises(ValueError, match=r"\(20, 0, 41, 90\) extends beyond the image of 60 x 90"):
         crop(jpeg(), (20, 0, 41, 90), (8, 8))
 
 
@@ -187,13 +187,13 @@ def test_the_fastest_installed_decoder_is_named(decoder):
 def test_a_file_that_is_cut_short_is_an_error(decoder, format, part):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     data = encoded(noise, format)
-    with pytest.raises(ImageError, match=r"cut short|ends within its header"):
+    with pytest.raises(ImageError, match=r"truncated|ends within its header"):
         decode(data[: int(len(data) * part)])
 
 
 def test_a_progressive_jpeg_that_is_cut_short_is_an_error(decoder):
     data = jpeg(progressive=True)
-    with pytest.raises(ImageError, match="cut short"):
+    with pytest.raises(ImageError, match="truncated"):
         decode(data[: int(len(data) * 0.7)])
 
 
@@ -201,7 +201,7 @@ def test_a_progressive_jpeg_that_is_cut_short_is_an_error(decoder):
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"this is a text, whatever its name says\n", "not an image: it begins with b'this is a te'"),
+        (b"this is a text, whatever its name says\n", "not an image: the file begins with b'this is a te'"),
         (b"\xff\xd8", "the file ends within its header, after 2 bytes"),
         (b"\xff\xd8\xff\xff\xff", "the file ends within its header"),
         (b"\xff\xd8 no marker", "expected a marker .0xff. at byte 2, found 0x20"),
@@ -221,20 +221,20 @@ def test_a_decompression_bomb_is_refused_by_its_header(format):
     data = bytearray(encoded(scene(), format))
     at, layout = {"JPEG": (data.find(b"\xff\xc0") + 5, ">HH"), "PNG": (16, ">II"), "BMP": (18, "<ii")}[format]
     struct.pack_into(layout, data, at, 60000, 50000)
-    with pytest.raises(ImageError, match=r"announces \d+ x \d+ pixels, more than max_pixels=67108864; raise max_pixels"):
+    with pytest.raises(ImageError, match=r"the header declares \d+ x \d+ pixels, more than max_pixels=67108864; raise max_pixels"):
         decode(bytes(data))
 
 
 def test_a_png_chunk_that_announces_more_than_the_file_holds_is_refused_before_room_is_made_for_it(decoder):
     data = encoded(scene(), "PNG")
     text = struct.pack(">I4s", 2**31 - 1, b"tEXt") + b"Comment\0"
-    with pytest.raises(ImageError, match=r"cut short: the chunk at byte 33 goes beyond the end"):
+    with pytest.raises(ImageError, match=r"truncated: the chunk at byte 33 extends beyond the end of the file"):
         decode(data[:33] + text + data[33:])
 
 
 def test_the_limit_on_pixels_is_the_callers():
     assert decode(jpeg(), max_pixels=60 * 90).shape == (60, 90, 3)
-    with pytest.raises(ImageError, match="announces 60 x 90 pixels, more than max_pixels=5399"):
+    with pytest.raises(ImageError, match="the header declares 60 x 90 pixels, more than max_pixels=5399"):
         decode(jpeg(), max_pixels=60 * 90 - 1)
 
 
@@ -288,7 +288,7 @@ def test_other_formats_that_pillow_knows_are_refused_before_any_program_of_their
         raise AssertionError(f"started {arguments}")
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    with pytest.raises(ImageError, match=r"not an image: it begins with b'.*'; expected one of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"):
+    with pytest.raises(ImageError, match=r"not an image: the file begins with b'.*'; expected one of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"):
         decode(data)
 
 
@@ -298,9 +298,7 @@ def test_what_pillow_calls_a_decompression_bomb_is_an_error(monkeypatch, limit, 
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with warnings.catch_warnings():
         warnings.simplefilter(warnings_are)
-        with pytest.raises(
-            ImageError, match=rf"a decompression bomb, .* raise PIL.Image.MAX_IMAGE_PIXELS, which is {limit}, and max_pixels"
-        ):
+        with pytest.raises(ImageError, match=rf"a decompression bomb: .* raise PIL.Image.MAX_IMAGE_PIXELS \(now {limit}\) and max_pixels"):
             decode(of_format("GIF"))
 
 

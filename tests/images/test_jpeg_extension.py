@@ -211,7 +211,7 @@ def test_the_seam_decodes_with_it_and_raises_its_errors_as_its_own():
     decode_crop(data, checked_header(data), (10, 20, 80, 90), row, flipped=True)
     np.testing.assert_array_equal(row, crop(data, (10, 20, 80, 90), (24, 32), 2, True))
     np.testing.assert_array_equal(decode(data), whole(data))
-    with pytest.raises(ImageError, match="the JPEG is damaged or cut short: it has no end marker"):
+    with pytest.raises(ImageError, match="the JPEG is damaged or truncated: it has no end marker"):
         decode_crop(data[:-2], checked_header(data), (10, 20, 80, 90), row)
 
 

@@ -65,7 +65,7 @@ def test_senders_with_other_decoders_are_told_once(ipc, caplog):
 
 def test_a_sender_with_another_version_is_told(ipc, caplog):
     (said,) = received(ipc, caplog, ("highway 9.9, JPEGs by magic, pixels by magic", "gpu1"))
-    assert said.endswith("gpu1 sends with highway 9.9, and this is highway 0.1.0; run the same on both")
+    assert said.endswith("gpu1 sends with highway 9.9, but this process runs highway 0.1.0; use the same software on both")
 
 
 @pytest.mark.parametrize("made", [("a",), ("a", 1), ("x" * 600, "h"), ("a", "b", "c"), ({}, "b")])

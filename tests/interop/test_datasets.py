@@ -104,7 +104,7 @@ def test_images_that_hugging_face_leaves_encoded_are_decoded_as_those_of_the_fol
 
 
 def test_images_that_hugging_face_decodes_are_an_error_that_names_the_way_out(photos):
-    with pytest.raises(TypeError, match=r"cast_column\('image', Image\(decode=False\)\) leaves images encoded"):
+    with pytest.raises(TypeError, match=r"cast_column\('image', Image\(decode=False\)\) to keep images encoded"):
         read(ImageFileReader(photos.cast_column("image", huggingface.Image()), 8, (32, 32)))
 
 

@@ -111,9 +111,9 @@ FIRST = IMAGES.transpose(0, 3, 1, 2)
 
 @pytest.mark.parametrize("images", [GREY, FIRST[0], GREY[:3], np.zeros((20, 30, 5), np.float32)], ids=["grey", "CHW", "three grey", "5"])
 def test_an_array_of_three_axes_that_may_be_several_things_is_refused_with_the_ways_out(images):
-    with pytest.raises(ValueError, match=r"grey images \(B, H, W\), or one image with its channels first or with more") as caught:
+    with pytest.raises(ValueError, match=r"grey images \(B, H, W\), or one image with the channels first or with more") as caught:
         Augmentations([FlipX(1.0)])((images,), rng())
-    assert f"holds an array of shape {images.shape}" in str(caught.value)
+    assert f"contains an array of the ambiguous shape {images.shape}" in str(caught.value)
     assert "images[..., None]" in str(caught.value) and "image.transpose(1, 2, 0)" in str(caught.value)
 
 
@@ -228,8 +228,8 @@ def test_images_of_different_shapes_are_an_error_that_names_transforms_shapes_an
         ValueError, match=r"after FlipX\(p=1.0\) image 0 of the batch is \(20, 30, 3\) uint8 and image 1 is \(15, 30, 3\)"
     ) as caught:
         Augmentations([FlipX(1.0)])((given,), rng())
-    assert "end with a transform that gives one, such as Resize" in str(caught.value)
-    assert str(caught.value).endswith("augment before batching; as_list=True gives a list")
+    assert "end with a transform that makes them equal, such as Resize" in str(caught.value)
+    assert str(caught.value).endswith("augment before batching; or pass as_list=True to get a list")
 
 
 @dataclass(frozen=True)
@@ -249,11 +249,11 @@ def test_an_error_in_a_transform_keeps_its_type_and_notes_the_image_and_transfor
     [
         (
             [FlipX(), FlipX],
-            r"transforms\[1\]=<class '.*FlipX'>; expected a TransformLike, .*; FlipX is a class, an instance is meant: FlipX\(...\)",
+            r"transforms\[1\]=<class '.*FlipX'>; expected a TransformLike, .*; FlipX is a class; pass an instance: FlipX\(...\)",
         ),
         (
             [Identity()],
-            r"transforms\[0\]=Identity\(\); expected a TransformLike, .*; among transforms an empty list, \[\],",
+            r"transforms\[0\]=Identity\(\); expected a TransformLike, .*; in a list of transforms, use an empty list, \[\],",
         ),
         ([len], r"transforms\[0\]=<built-in function len>; expected a TransformLike, an object with draw, image, boxes, points, mask"),
     ],
@@ -268,11 +268,11 @@ def test_what_is_no_transform_is_refused_on_construction(transforms, message):
     [
         ({"image": IMAGES}, {"boxes": "bbox"}, KeyError, "no field 'bbox'; the item has 'image'"),
         ({}, {}, ValueError, "an item without fields has no images"),
-        ((LABELS,), {}, ValueError, r"the image field holds an array of shape \(6,\); expected images \(B, H, W, C\)"),
-        (("a.jpg",), {}, ValueError, "the image field holds 'a.jpg'; expected images"),
-        ((b"\xff\xd8" * 99,), {}, ValueError, r"holds an object of type bytes; .*: put DecodeImage before, which decodes the bytes"),
-        (([b"\xff\xd8" * 99],), {}, ValueError, r"an object of type bytes: put DecodeImage before, which decodes the bytes"),
-        ((Image.new("RGB", (3, 3)),), {}, ValueError, r"holds an object of type Image; .*: np.asarray\(\) makes it one"),
+        ((LABELS,), {}, ValueError, r"the image field contains an array of shape \(6,\); expected images \(B, H, W, C\)"),
+        (("a.jpg",), {}, ValueError, "the image field contains 'a.jpg'; expected images"),
+        ((b"\xff\xd8" * 99,), {}, ValueError, r"contains an object of type bytes; .*: put DecodeImage before this stage"),
+        (([b"\xff\xd8" * 99],), {}, ValueError, r"an object of type bytes: put DecodeImage before this stage to decode the bytes"),
+        ((Image.new("RGB", (3, 3)),), {}, ValueError, r"contains an object of type Image; .*: convert it with np.asarray\(\)"),
         (
             (IMAGES[:, :0],),
             {},
@@ -280,7 +280,7 @@ def test_what_is_no_transform_is_refused_on_construction(transforms, message):
             r"an image of shape \(0, 30, 3\) has no pixels; expected \(H, W, C\) or \(H, W\)",
         ),
         ((["a.jpg"],), {}, ValueError, r"expected an image, an array \(H, W, C\) or \(H, W\); got 'a.jpg'"),
-        ((IMAGES, [[]] * 5), {"boxes": 1}, ValueError, "the batch has 6 images, but boxes for 5"),
+        ((IMAGES, [[]] * 5), {"boxes": 1}, ValueError, "the batch has 6 images, but boxes has values for 5"),
         (
             (IMAGES, np.zeros((6, 3, 5))),
             {"boxes": 1},
@@ -300,13 +300,19 @@ def test_what_is_no_transform_is_refused_on_construction(transforms, message):
             (IMAGES[0], [[1, 2, 3, 4], [9, 9, 5, 5]]),
             {"boxes": 1},
             ValueError,
-            r"box 1 of the image is \[9.0, 9.0, 5.0, 5.0\]; expected x1, .* with x1 <= x2 and y1 <= y2 \(of x, y, width and height",
+            r"box 1 of the image is \[9.0, 9.0, 5.0, 5.0\]; expected x1, .* with x1 <= x2 .*\(if the boxes are x, y, width, height",
         ),
         ((IMAGES[0], [[1, np.nan, 3, 4]]), {"boxes": 1}, ValueError, r"box 0 of the image is \[1.0, nan, 3.0, 4.0\]; expected x1, y1, x2"),
         ((IMAGES[0], [[1, 2, 3, np.inf]]), {"boxes": 1}, ValueError, r"box 0 of the image is \[1.0, 2.0, 3.0, inf\]; expected"),
         ((IMAGES, 5), {"boxes": 1}, ValueError, "Augmentations: boxes is 5; expected an array or a list"),
         ((IMAGES[0], [[1, 2, 3, 4]], 7), {"boxes": 1, "with_boxes": [2]}, ValueError, "with_boxes 2 is 7; expected an array or a list"),
-        ((IMAGES, np.zeros((6, 9, 9))), {"mask": 1}, ValueError, r"the mask is \(9, 9\), but its image \(20, 30, 3\)"),
+        (
+            (IMAGES, np.zeros((6, 9, 9))),
+            {"mask": 1},
+            ValueError,
+            r"the mask is \(9, 9\), but its image is \(20, "
+            r"30, 3\)",
+        ),
         (
             (IMAGES[0], IMAGES[0, :, :9, :1]),
             {"mask": 1},
@@ -329,9 +335,13 @@ def test_counts_beside_fields_of_which_rows_may_be_removed_are_refused(beside):
     item = {"image": IMAGES, "boxes": np.zeros((6, 2, 4), np.float32), "labels": np.zeros((6, 2)), beside: np.full(6, 2)}
     parameters = {"boxes": "boxes", "with_boxes": ["labels"]}
     assert Augmentations([FlipX()], **parameters)(item, rng())[beside] is item[beside]
-    with pytest.raises(ValueError, match=rf"Augmentations: '{beside}' says how many rows .* ragged='list'\), and pad behind Augmentations"):
+    with pytest.raises(
+        ValueError,
+        match=rf"Augmentations: '{beside}' contains the number of rows of .* ragged='list'\), and pad after "
+        rf"Augmentations",
+    ):
         Augmentations([FlipX()], **parameters, keep="drop")(item, rng())
-    with pytest.raises(ValueError, match="'at_count' says how many rows"):
+    with pytest.raises(ValueError, match="'at_count' contains the number of rows"):
         Augmentations([FlipX()], points="at", keep="drop")({"image": IMAGES, "at": np.ones((6, 3, 2)), "at_count": np.full(6, 2)}, rng())
 
 
@@ -340,7 +350,7 @@ def test_a_list_among_the_transforms_counts_as_one():
     assert_array_equal(nested((IMAGES,), rng())[0], Augmentations(flat)((IMAGES,), rng())[0], strict=True)
     from_yaml = Registry().build({"Augmentations": [{"FlipX": 1}, [{"FlipY": 1}, {"CenterCrop": [10, 10]}]]}, Location())
     assert from_yaml.transforms == nested.transforms
-    with pytest.raises(ConfigError, match="goes by the boxes of an image; say which field holds them"):
+    with pytest.raises(ConfigError, match="needs the boxes of an image; set the field of the boxes:"):
         Augmentations([FlipX(), [FlipY(), RandomIoUCrop()]])
 
 
@@ -401,7 +411,7 @@ SANITIZE = [FlipX(), SanitizeBoxes(4)]
 @pytest.mark.parametrize("item", [detection(), in_a_batch([detection(), detection(3)])], ids=["sample", "batch"])
 def test_rows_that_would_not_follow_boxes_that_are_removed_are_an_error_that_names_them(item):
     for augment in (Augmentations(SANITIZE, boxes="boxes"), Augmentations([FlipX()], boxes="boxes", keep="drop")):
-        with pytest.raises(ValueError, match=r"as many rows as there are boxes are in 'labels'; with_boxes=\['labels'\] has"):
+        with pytest.raises(ValueError, match=r"the number of rows in 'labels' equals the number of boxes; pass with_boxes=\['labels'\]"):
             augment(item, np.random.default_rng(0))
     done = Augmentations(SANITIZE, boxes="boxes", with_boxes=["labels"])(item, np.random.default_rng(0))
     assert np.concatenate(done["labels"] if isinstance(item["image"], list) else [done["labels"]]).tolist() in ([0], [0, 0, 2])
@@ -413,7 +423,7 @@ def test_rows_that_would_not_follow_boxes_that_are_removed_are_an_error_that_nam
 def test_the_first_image_that_has_boxes_is_looked_at_for_rows():
     augment = Augmentations(SANITIZE, boxes="boxes")
     assert len(augment(detection(0), np.random.default_rng(0))["labels"]) == 0
-    with pytest.raises(ValueError, match="as many rows as there are boxes"):
+    with pytest.raises(ValueError, match=r"the number of rows in .* equals the number of boxes"):
         augment(detection(1), np.random.default_rng(0))
 
 
@@ -421,7 +431,10 @@ def test_the_first_image_that_has_boxes_is_looked_at_for_rows():
 def test_boxes_that_nobody_named_do_not_stay_where_the_image_is_moved(name):
     item = {"image": np.zeros((16, 16, 3), np.uint8), name: np.float32([[2, 2, 12, 12]])}
     for stage in (Augmentations([FlipX()]), Augmentations([Sometimes(0.5, [Invert(), FlipX()])]), Augmentations([RandAugment()])):
-        with pytest.raises(ValueError, match=rf"the field '{name}' would stay; boxes='{name}' has them follow; .*Rename\({{'{name}': "):
+        with pytest.raises(
+            ValueError,
+            match=rf"the field '{name}'; pass boxes='{name}' so that they are transformed, too; .*Rename\({{'{name}': ",
+        ):
             stage(item, np.random.default_rng(0))
     assert Augmentations([Invert(1.0)])(item, np.random.default_rng(0))[name] is item[name]
     renamed = Rename({name: f"original_{name}"})(item)
@@ -441,10 +454,14 @@ def test_boxes_that_nobody_named_do_not_stay_where_the_image_is_moved(name):
 )
 def test_points_and_masks_that_nobody_named_do_not_stay_where_the_image_is_moved(name, value, parameter):
     item = {"image": np.zeros((16, 16, 3), np.uint8), name: value}
-    with pytest.raises(ValueError, match=rf"the {parameter} in the field '{name}' would stay; {parameter}='{name}' has them follow"):
+    with pytest.raises(
+        ValueError,
+        match=rf"the {parameter} in the field '{name}'; pass {parameter}='{name}' so that they "
+        rf"are transformed, too",
+    ):
         Augmentations([FlipX()])(item, np.random.default_rng(0))
     assert name in Augmentations([FlipX()], **{parameter: name})(item, np.random.default_rng(0))
-    with pytest.raises(ValueError, match=rf"'{name}' in the field 1, a dict, would stay; take the dict apart"):
+    with pytest.raises(ValueError, match=rf"'{name}' in the field 1, a dict; unpack the dict"):
         Augmentations([FlipX()])((item["image"], {name: value}), np.random.default_rng(0))
 
 
@@ -468,7 +485,7 @@ COCO = [{"bbox": [2, 2, 4, 4], "category_id": 3}, {"bbox": [1, 1, 2, 2], "catego
     ],
 )
 def test_boxes_in_lists_of_dicts_do_not_stay_where_the_image_is_moved(item, place):
-    with pytest.raises(ValueError, match=rf"{place}.* would stay; before this stage, have a map return"):
+    with pytest.raises(ValueError, match=rf"{place}.*; add a map before this stage that returns"):
         Augmentations([FlipX()])(item, np.random.default_rng(0))
 
 
@@ -486,7 +503,7 @@ def test_annotations_may_stay_if_their_field_says_so():
 
 def test_labels_in_a_dict_that_would_not_follow_boxes_that_are_removed_are_an_error():
     item = {"image": stereo()[0], "boxes": np.float32([[2, 2, 12, 12], [1, 1, 1, 1]]), "target": {"labels": [3, 4]}}
-    with pytest.raises(ValueError, match=r"'labels' in 'target' has as many rows as there are boxes; .*with_boxes"):
+    with pytest.raises(ValueError, match=r"the number of rows in 'labels' in 'target' equals the number of boxes; .*with_boxes"):
         Augmentations(SANITIZE, boxes="boxes")(item, np.random.default_rng(0))
     assert Augmentations(SANITIZE, boxes="boxes", with_boxes=[])(item, np.random.default_rng(0))["target"] is item["target"]
 
@@ -514,13 +531,19 @@ def test_several_images_masks_and_points_share_one_draw(count):
 
 
 def test_images_that_share_a_draw_have_one_size():
-    with pytest.raises(ValueError, match=r"image 1 is \(9, 20, 3\), and the first image \(16, 20, 3\); expected one height and width"):
+    with pytest.raises(
+        ValueError,
+        match=r"image 1 has the shape \(9, 20, 3\), but the first image has the shape \(16, 20, 3\); "
+        r"expected the same height and width",
+    ):
         Augmentations([FlipX()], field=[0, 1])((stereo()[0], stereo()[1][:9]), np.random.default_rng(0))
 
 
 def test_a_tuple_of_several_images_is_not_changed_in_its_first_alone_unless_that_is_meant():
     for item in (stereo(), stereo(2)):
-        with pytest.raises(ValueError, match=r"the fields \[0, 1\] hold images of shape.*field=0 says.*field=\[0, 1\] changes all"):
+        with pytest.raises(
+            ValueError, match=r"the fields \[0, 1\] contain images of shape.*pass field=0 to confirm.*or field=\[0, 1\] to transform all"
+        ):
             Augmentations([FlipX(1.0)])(item, np.random.default_rng(0))
         assert Augmentations([FlipX(1.0)], field=0)(item, np.random.default_rng(0))[1] is item[1]
         changed = Augmentations([FlipX(1.0)], field=[0, 1])(item, np.random.default_rng(0))

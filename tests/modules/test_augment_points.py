@@ -129,8 +129,8 @@ def test_what_goes_with_points_is_removed_with_them_and_with_the_boxes_of_their_
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"swap_points": [(0, 1)]}, r"Augmentations: swap_points=\[\(0, 1\)\]; expected none without points: say which field holds these"),
-        ({"with_points": ["visible"]}, r"with_points=\['visible'\]; expected none without points"),
+        ({"swap_points": [(0, 1)]}, r"Augmentations: swap_points=\[\(0, 1\)\]; expected no value unless points= is set"),
+        ({"with_points": ["visible"]}, r"with_points=\['visible'\]; expected no value unless points= is set"),
         ({"points": "points", "swap_points": [(0, 1), (1, 2)]}, r"swap_points=\[\(0, 1\), \(1, 2\)\]; expected each point once"),
         ({"points": "points", "swap_points": [(0, -1)]}, r"swap_points=\[\(0, -1\)\]; expected the numbers of two points, from 0"),
     ],
@@ -143,12 +143,17 @@ def test_what_cannot_be_is_refused_on_construction(parameters, message):
 @pytest.mark.parametrize(
     ("item", "parameters", "message"),
     [
-        (ITEM, {"swap_points": [(0, 3)]}, r"points are \(2, 3, 2\); swap_points=\(0, 3\) expects more than 3 of them"),
-        (ITEM | {"visible": VISIBLE[:, :2]}, {}, r"points are \(2, 3, 2\), but with_points 'visible' is \(2, 2\); expected \(2, 3\)"),
+        (ITEM, {"swap_points": [(0, 3)]}, r"points have the shape \(2, 3, 2\); swap_points=\(0, 3\) needs more than 3 points per object"),
+        (
+            ITEM | {"visible": VISIBLE[:, :2]},
+            {},
+            r"points have the shape \(2, 3, 2\), but with_points 'visible' has the shape \(2, 2\); "
+            r"expected \(2, 3\)",
+        ),
         (
             {"image": ITEM["image"], "points": POINTS[0], "visible": VISIBLE[0], "boxes": np.ones((3, 4))},
             {"swap_points": [(0, 1)], "boxes": "boxes", "with_boxes": ["points"]},
-            r"points are \(3, 2\), one for each box; swap_points exchanges points of one object, \(N, K, 2\)",
+            r"points have the shape \(3, 2\), one point for each box; swap_points swaps points of one object, so it needs \(N, K, 2\)",
         ),
     ],
 )
@@ -193,7 +198,7 @@ def test_images_without_points_and_points_of_no_object_have_their_visibility():
 
 
 def test_visibility_is_a_field_of_its_own_and_there_are_points():
-    with pytest.raises(ConfigError, match="visibility='points'; expected a field of its own"):
+    with pytest.raises(ConfigError, match="visibility='points'; expected a separate field"):
         Augmentations([], points="points", visibility="points")
-    with pytest.raises(ConfigError, match="visibility='visible'; expected none without points"):
+    with pytest.raises(ConfigError, match="visibility='visible'; expected no value unless points= is set"):
         Augmentations([], visibility="visible")

@@ -71,19 +71,19 @@ def test_a_batch_is_taken_apart_into_the_samples_it_was_made_of(ragged, kind):
     ("batch", "options", "message"),
     [
         ({"x": np.zeros((2, 3))}, {"ragged": "pad"}, "which fields are ragged"),
-        ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad"}, r"named by their positions, from 0: fields=\[1\]"),
+        ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad"}, r"selected by their positions, from 0: fields=\[1\]"),
         ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad", "fields": [-2]}, "which fields are ragged"),
         (
             {"x": np.zeros((2, 3)), "x_count": np.array([4, 1])},
             {"ragged": "pad"},
-            r"counts of field 'x', \[4, 1\], are not those of .*\(2, 3\)",
+            r"counts of field 'x', \[4, 1\], do not match its .*\(2, 3\)",
         ),
         ({"x": np.zeros((2, 3)), "x_count": np.array([-1, 1])}, {"ragged": "pad"}, "counts of field 'x'"),
         ({"x": np.zeros((2, 3)), "x_count": np.array([1])}, {"ragged": "pad"}, "counts of field 'x'"),
         (
             {"x": np.zeros(5), "x_offsets": np.array([0, 4])},
             {"ragged": "offsets"},
-            r"offsets of field 'x', \[0, 4\], are not those of 5 rows",
+            r"offsets of field 'x', \[0, 4\], do not match its 5 rows",
         ),
         ({"x": np.zeros(5), "x_offsets": np.array([0, 4, 3, 5])}, {"ragged": "offsets"}, "offsets of field 'x'"),
         ({"x": np.zeros(5), "x_offsets": np.array([0, 5]), "y": np.zeros(2)}, {"ragged": "offsets"}, "must share a batch axis"),
@@ -97,7 +97,7 @@ def test_a_batch_whose_counts_or_offsets_do_not_fit_is_not_taken_apart(batch, op
 def test_fields_without_a_count_beside_them_are_named():
     with pytest.raises(KeyError, match="no field 'x_count'"):
         batches([{"x": np.zeros((2, 3))}], Unbatch("pad", ["x"]))
-    with pytest.raises(ConfigError, match="nothing without ragged"):
+    with pytest.raises(ConfigError, match="no value unless ragged"):
         Unbatch(fields=["x"])
 
 
@@ -171,12 +171,16 @@ def test_fields_may_be_padded_to_the_greatest_length_of_their_bucket():
     assert all(
         (tokens[count:] == -1).all() for batch in found for tokens, count in zip(batch["tokens"], batch["tokens_count"], strict=True)
     )
-    with pytest.raises(ValueError, match=r"a sample is not below the last of boundaries=\[4, 8\], as pad_to_boundary=True needs it"):
+    with pytest.raises(
+        ValueError,
+        match=r"a sample has at least the length of the last of boundaries=\[4, 8\], which "
+        r"pad_to_boundary=True does not allow; add",
+    ):
         batches(SEQUENCES, Bucket([4, 8], [16, 8, 4], by="tokens", pad_to_boundary=True))
 
 
 def test_what_has_no_length_is_said_with_the_field():
-    with pytest.raises(ValueError, match=r"Bucket: field 'id' is .*, which has no length; by= takes a function of a sample, too"):
+    with pytest.raises(ValueError, match=r"Bucket: field 'id' is .*, which has no length; pass a function of a sample as by="):
         batches(SEQUENCES, Bucket([4], [2, 2], by="id"))
 
 
@@ -192,17 +196,17 @@ def test_a_bucket_need_not_pad():
     ("make", "message"),
     [
         (lambda: Batch(4, as_list=True, ragged="pad"), "Batch: as_list=True; expected False, or no ragged fields"),
-        (lambda: Batch(4, fields=["a"]), "Batch: fields=['a']; expected nothing without ragged="),
+        (lambda: Batch(4, fields=["a"]), "Batch: fields=['a']; expected no value unless ragged="),
         (lambda: Batch(4, ragged="no"), "Batch: ragged='no'; expected one of pad, list, offsets or None"),
         (lambda: Reader([1], ragged="pad"), "Reader: ragged='pad'; expected None, or a batch_size"),
-        (lambda: Bucket([4, 8], [1, 2]), "Bucket: batch_sizes=[1, 2]; expected one for each of 3 buckets"),
-        (lambda: Bucket([8, 4], [1, 2, 3]), "Bucket: boundaries=[8, 4]; expected each above the one before"),
+        (lambda: Bucket([4, 8], [1, 2]), "Bucket: batch_sizes=[1, 2]; expected one number for each of 3 buckets"),
+        (lambda: Bucket([8, 4], [1, 2, 3]), "Bucket: boundaries=[8, 4]; expected increasing numbers"),
         (lambda: Bucket([4], [1, 0]), "Bucket: batch_sizes=[1, 0]; expected at least 1"),
         (
             lambda: Bucket([4], [1, 1], pad_to_boundary=True, pad_to=8),
             "pad_to_boundary=True; expected False, or ragged='pad' without pad_to",
         ),
-        (lambda: Bucket([4], [1, 1], ragged=None, multiple=4), "Bucket: multiple=4; expected nothing without ragged='pad'"),
+        (lambda: Bucket([4], [1, 1], ragged=None, multiple=4), "Bucket: multiple=4; expected no value unless ragged='pad'"),
     ],
 )
 def test_a_wrong_parameter_is_named(make, message):

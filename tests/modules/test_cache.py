@@ -253,9 +253,9 @@ class Unknown:
 
 @pytest.mark.parametrize("before", [[Numbers(), Unknown()], [range(3)]])
 def test_what_cannot_be_known_needs_a_key(tmp_path, before):
-    with pytest.raises(ConfigError, match=r"whether .* still makes the same items: give Cache\(key="):
+    with pytest.raises(ConfigError, match=r"whether .* still makes the same items: pass"):
         run(after(Cache(str(tmp_path / "c")), *before))
-    with pytest.raises(ConfigError, match=r"whether .* still makes the same items: give Cache\(key="):
+    with pytest.raises(ConfigError, match=r"whether .* still makes the same items: pass"):
         run([*before, Cache(str(tmp_path / "c"))])
 
 
@@ -373,7 +373,7 @@ def test_while_another_writes_epochs_pass_and_the_next_comes_from_its_cache(phot
     with Pipeline([reader(photos, None), TwoEpochsUntilSealed(), cache]) as pipeline, folder.writer(10**9) as other:
         coming = pipeline.stamped()
         found = list(islice(coming, 4))
-        assert counters_of_cache(pipeline)["state"] == "another process writes"
+        assert counters_of_cache(pipeline)["state"] == "another process is writing"
         for n in range(12):
             other.add((np.full((6, 8, 3), n + 100, np.uint8), np.int32(n)), [f"k{n}"])
         other.seal(5)
@@ -463,11 +463,11 @@ def test_a_wrong_parameter_is_named(parameters, message):
 
 
 def test_samples_where_batches_are_expected_are_an_error_with_a_way_out():
-    with pytest.raises(ValueError, match=r"an item of 4 rows has 1 keys; if it is one sample, say batched=False, or give batch_size="):
+    with pytest.raises(ValueError, match=r"an item of 4 rows has 1 keys; if the item is one sample, pass batched=False, or batch_size="):
         run([[Stamped((np.zeros((4, 3)),), Passport(keys=("one",)))], Cache(batched=True)])
     with pytest.raises(ValueError, match=r"must share a batch axis") as caught:
         run([[(np.zeros((4, 3)), 7)], Cache(batched=True)])
-    assert any("say batched=False" in note for note in caught.value.__notes__)
+    assert any("pass batched=False" in note for note in caught.value.__notes__)
 
 
 def test_samples_that_differ_are_errors_that_name_the_field():

@@ -87,7 +87,7 @@ def test_a_run_that_makes_a_cache_on_disk_gives_no_state_if_what_it_serves_may_d
             with pytest.raises(PipelineError) as caught:
                 pipeline.state_dict()
             assert str(caught.value).startswith(f"state_dict: cache {tmp_path / 'c'} is being filled from stages with on_error='skip'")
-            assert "call state_dict() in a run that begins with the finished cache, or leave out path=" in str(caught.value)
+            assert "call state_dict() in a run that begins with the complete cache, or remove path=" in str(caught.value)
     with build() as pipeline:
         expected = list(map(plain, pipeline.stamped()))
     for cut in (1, 5, 12, 20, 30):
@@ -116,7 +116,7 @@ def test_a_finished_cache_gives_a_state_though_the_source_has_none(tmp_path):
 
     with build() as pipeline:
         pipeline.dequeue()
-        with pytest.raises(PipelineError, match="state_dict: Letters does not say where it is"):
+        with pytest.raises(PipelineError, match="state_dict: Letters does not report its position"):
             pipeline.state_dict()
         items(pipeline)
     with build() as pipeline:
@@ -154,7 +154,7 @@ def test_a_state_of_a_cache_that_is_made_of_another_epoch_is_refused():
         assert [pipeline.dequeue()[0].tolist() for _ in range(50)] == expected
     with build(0) as pipeline:
         pipeline.load_state_dict(state)
-        with pytest.raises(PipelineError, match=r"had 40 samples of epoch 2 when the state was saved, and now has 40 samples of epoch 0"):
+        with pytest.raises(PipelineError, match=r"had 40 samples of epoch 2 when the state was saved, but now has 40 samples of epoch 0"):
             pipeline.dequeue()
 
 

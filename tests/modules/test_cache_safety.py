@@ -293,11 +293,9 @@ def test_a_damaged_sample_is_said_and_made_again_and_nothing_else(whole, tmp_pat
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 2
     assert (
-        "damaged: samples" in said[0]
-        and "(k1" in said[0]
-        and "all samples are checked, and those that are damaged are made again" in said[0]
+        "damaged: samples" in said[0] and "(k1" in said[0] and "highway checks all samples and creates the damaged samples again" in said[0]
     )
-    assert re.search(r": made again: \d+ samples?$", said[1])
+    assert re.search(r": created again: \d+ samples?$", said[1])
 
 
 def test_what_one_thread_has_made_again_another_that_has_read_it_before_does_not(whole, tmp_path, caplog):
@@ -346,7 +344,7 @@ def test_what_cannot_be_made_again_is_an_error_and_the_next_run_makes_all_anew(t
     again = Pipeline([Numbers(epochs=1), Decode(39), Cache(str(path), batch_size=6, epochs=3, key="mine")])
     with again, pytest.raises(DamagedError, match=says) as caught:
         list(again)
-    assert any("the cache is discarded, and the next run makes it anew" in note for note in caught.value.__notes__)
+    assert any("highway discards the cache, and the next run creates it again" in note for note in caught.value.__notes__)
     assert not (path / MANIFEST).exists()
     assert run(path, key="mine") == [ALL] * 3
 
@@ -429,7 +427,7 @@ def test_what_failed_once_is_there_from_the_next_epoch_on(tmp_path, in_memory):
 
 def test_what_failed_is_tried_again_by_the_next_run(tmp_path, caplog):
     assert flaky(tmp_path / "c", {7: 1}, epochs=1, of_source=1) == [without(7)]
-    assert "it lacks what on_error='skip' has left out" in caplog.text
+    assert "samples are missing that on_error='skip' has skipped" in caplog.text
     manifest = json.loads((tmp_path / "c" / MANIFEST).read_text())["manifest"]
     assert (manifest["samples"], manifest["left_out"], manifest["settled"]) == (19, 1, False)
     assert flaky(tmp_path / "c", {}) == [ALL] * 4
@@ -443,7 +441,7 @@ def test_what_failed_is_tried_again_by_the_next_run(tmp_path, caplog):
 def test_what_fails_twice_stays_out_and_is_not_decoded_for_ever(tmp_path, caplog):
     DECODED.clear()
     assert flaky(tmp_path / "c", {7: 99}, epochs=6) == [without(7)] * 6
-    assert "it stays so until the files change or you remove it" in caplog.text
+    assert "remove the cache to decode them again" in caplog.text
     assert max(DECODED.values()) <= 3  # two epochs, and what was on its way
     DECODED.clear()
     assert flaky(tmp_path / "c", {}) == [without(7)] * 4

@@ -284,7 +284,7 @@ def test_it_sees_whether_batches_or_samples_come(stages, samples):
     assert samples_of(stages) == samples
 
 
-MAY_BE = r"may be a batch of 4 or one sample: say batched=True if its rows are the samples, or batched=False if it is one sample"
+MAY_BE = r"may be a batch of 4 or one sample: pass batched=True if its rows are samples, or batched=False if it is one sample"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,11 @@ def test_lists_of_fields_stay_lists():
 
 
 def test_options_that_contradict_each_other_are_refused():
-    with pytest.raises(ConfigError, match=r"Cache: batched=True takes batches, but batch_size=3 takes samples, .*; leave one of them out"):
+    with pytest.raises(
+        ConfigError,
+        match=r"Cache: batched=True is for batches as input, but batch_size=3 is for samples as input; "
+        r"remove one of them",
+    ):
         Cache(batched=True, batch_size=3)
     with pytest.raises(ConfigError, match=r"Cache: stack=False is for batches, .* batched=False"):
         Cache(batched=False, stack=False)

@@ -69,7 +69,7 @@ def test_a_source_with_fewer_epochs_ends_before_the_others():
     assert epochs_of(Concat([reader(0, 2, 1), reader(5, 7, 2), [9]])) == [[0, 1, 5, 6, 9], [5, 6, 9]]
     assert [sorted(epoch) for epoch in epochs_of(Mix([reader(0, 2, 1), reader(5, 7, 2)]))] == [[0, 1, 5, 6], [5, 6]]
     with pytest.raises(
-        ValueError, match=r"Zip: sources \[0\] of 3 end after 1 epochs, others go on; give them the same epochs=, or strict"
+        ValueError, match=r"Zip: sources \[0\] of 3 end after 1 epochs, but others continue; set the same epochs=, or pass strict"
     ):
         epochs_of(Zip([reader(0, 2, 1), reader(5, 7, 2), [1, 2]]))
     assert epochs_of(Zip([reader(0, 2, 1), reader(5, 7, 2), [1, 2, 3]], strict=False)) == [[(0, 5, 1), (1, 6, 2)]]
@@ -128,19 +128,19 @@ class TooLong(list):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Mix([[1]], by_size=True, stop="first"), ConfigError, "Mix: stop='first' with by_size, which reads each source whole"),
+        (lambda: Mix([[1]], by_size=True, stop="first"), ConfigError, "Mix: stop='first' cannot be combined with by_size"),
         (
             lambda: Mix([[1], Pipeline([[1], Stage(double, drops=True)])], by_size=True),
             ConfigError,
-            r"sources\[1\], Pipeline.*has none \(the",
+            r"sources\[1\], Pipeline.*has no length \(the",
         ),
         (lambda: Mix([TooLong([1, 2, 3])], by_size=True), ValueError, r"Mix: sources\[0\] has more items in an epoch than its length"),
         (
             lambda: Concat([reader(0, 2, 2), iter([5])]),
             ValueError,
-            r"Concat: sources\[1\], <list_iterator.*used up",
+            r"Concat: sources\[1\], <list_iterator.*it can be iterated over only once",
         ),
-        (lambda: Zip([reader(0, 2, 2), [5]]), ValueError, r"sources \[1\] of 2 end after 1 items, others go on"),
+        (lambda: Zip([reader(0, 2, 2), [5]]), ValueError, r"sources \[1\] of 2 end after 1 items, but others continue"),
     ],
 )
 def test_a_combination_that_cannot_be_is_an_error(make, error, message):
@@ -155,9 +155,9 @@ def test_the_length_of_a_combination_is_that_of_an_epoch():
     assert len(Pipeline([reader(0, 10), FixedEpochs(4)])) == 4
     for source, why in [
         (Concat([reader(0, 3, 1), reader(0, 3, 2)]), r"Concat has sources with different numbers of epochs, \[1, 2\]"),
-        (Mix([reader(0, 3), reader(0, 3)], stop="first"), r"depends on what Mix draws \(stop='first'\)"),
+        (Mix([reader(0, 3), reader(0, 3)], stop="first"), r"depends on random numbers \(stop='first'\)"),
     ]:
-        with pytest.raises(TypeError, match=f"the length of an epoch is not known: .*{why}"):
+        with pytest.raises(TypeError, match=f"the length of an epoch is unknown: .*{why}"):
             len(Pipeline([source]))
 
 
@@ -219,13 +219,13 @@ def test_an_epoch_of_a_fixed_size_continues_where_the_last_ended():
 @pytest.mark.parametrize(
     ("stages", "why"),
     [
-        ([reader(0, 2, 1)], r"Reader has given all its epochs \(1\); for several passes raise this number"),
-        ([Pipeline([reader(0, 2, 2)]), double], r"Pipeline has given all its epochs \(2\); for several passes raise this number"),
-        ([Mix([reader(0, 2, 2), [1]])], r"Mix has given all its epochs \(2\); for several passes raise this number"),
-        ([reader(0, 200, 9), Take(2)], "Take needs no more items, and so ended it; change this stage"),
-        ([(number for number in range(2))], "its source, a generator, gives its items once; make it anew for each pass"),
-        ([[1, 2]], r"list has no more items; for several passes use a reader with epochs=, or Repeat\(source, times=...\)"),
-        ([Repeat([1, 2], 2)], "Repeat has no more items; for several passes raise times="),
+        ([reader(0, 2, 1)], r"Reader has yielded all its epochs \(1\); for more passes, raise this number"),
+        ([Pipeline([reader(0, 2, 2)]), double], r"Pipeline has yielded all its epochs \(2\); for more passes, raise this number"),
+        ([Mix([reader(0, 2, 2), [1]])], r"Mix has yielded all its epochs \(2\); for more passes, raise this number"),
+        ([reader(0, 200, 9), Take(2)], "Take needs no more items and has ended the pipeline; change this stage"),
+        ([(number for number in range(2))], "its source, a generator, yields its items only once; create it again for each pass"),
+        ([[1, 2]], r"list has no more items; for more passes, use a reader with epochs=, or Repeat\(source, times=...\)"),
+        ([Repeat([1, 2], 2)], "Repeat has no more items; for more passes, raise times="),
     ],
 )
 def test_the_error_of_an_ended_pipeline_names_the_cause(stages, why):

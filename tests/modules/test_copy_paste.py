@@ -146,12 +146,16 @@ FLAT = np.zeros((2, H, W, 3), np.uint8)
 MASKS = np.zeros((2, 1, H, W), bool)
 BOX = np.zeros((2, 1, 4), np.float32)
 WRONG = [
-    ({"image": FLAT[:1], "boxes": BOX[:1], "masks": MASKS[:1]}, "the batch has one image"),
-    ({"image": FLAT[0], "boxes": BOX, "masks": MASKS}, "the image field holds one image"),
-    ({"image": [FLAT[0], FLAT[0, 1:]], "boxes": BOX, "masks": [MASKS[0], MASKS[0, :, 1:]]}, r"image 1 is \(19, 30, 3\); objects"),
+    ({"image": FLAT[:1], "boxes": BOX[:1], "masks": MASKS[:1]}, "the batch has only one image"),
+    ({"image": FLAT[0], "boxes": BOX, "masks": MASKS}, "the image field contains one image"),
+    (
+        {"image": [FLAT[0], FLAT[0, 1:]], "boxes": BOX, "masks": [MASKS[0], MASKS[0, :, 1:]]},
+        r"image 1 has the shape \(19, 30, 3\); "
+        r"objects",
+    ),
     ({"image": FLAT, "boxes": BOX, "masks": MASKS[:, 0]}, "1 boxes, but mask has 20 rows"),
     ({"image": FLAT, "boxes": BOX, "masks": np.zeros((2, 2, H, W))}, "1 boxes, but mask has 2 rows"),
-    ({"image": FLAT, "boxes": BOX, "masks": MASKS, "masks_count": [1, 1]}, "'masks_count' says how many rows"),
+    ({"image": FLAT, "boxes": BOX, "masks": MASKS, "masks_count": [1, 1]}, "'masks_count' contains the number of rows"),
 ]
 
 
@@ -163,7 +167,7 @@ def test_what_cannot_be_pasted_is_said(item, words):
 
 def test_a_mask_of_the_whole_image_is_none_of_an_object():
     item = {"image": FLAT, "boxes": np.zeros((2, H, 4), np.float32), "masks": MASKS[:, 0]}
-    with pytest.raises(ValueError, match=r"the mask of image 0 is \(20, 30\); expected one for each object"):
+    with pytest.raises(ValueError, match=r"the mask of image 0 has the shape \(20, 30\); expected one mask for each object"):
         CopyPaste("boxes", "masks")(item, rng())
     with pytest.raises(ConfigError, match="p_object"):
         CopyPaste("boxes", "masks", p_object=-1.0)

@@ -100,5 +100,5 @@ def test_parameters_out_of_their_range_are_refused_with_what_is_expected(make):
     ids=["array", "decoded", "bytes", "labels", "negative"],
 )
 def test_what_is_no_batch_of_files_is_refused(item):
-    with pytest.raises(ValueError, match="expected what EncodedImageReader yields"):
+    with pytest.raises(ValueError, match="expected a batch of EncodedImageReader,"):
         DecodeBatch((8, 8))(item, np.random.default_rng(0))

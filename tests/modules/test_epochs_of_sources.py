@@ -139,7 +139,7 @@ def test_the_length_of_a_pipeline_is_that_of_an_epoch(folder, name):
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_length_that_is_not_known_is_an_error_that_names_the_stage(folder, name):
-    with pytest.raises(TypeError, match=f"{name.split(', ')[-1]} does not say how many items"):
+    with pytest.raises(TypeError, match=f"{name.split(', ')[-1]} does not report (its number of|how many) items"):
         len(Pipeline(SOURCES[name][0](folder)))
 
 

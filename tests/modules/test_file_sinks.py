@@ -101,7 +101,7 @@ def test_a_pipeline_that_is_stopped_leaves_nothing(tmp_path, sink, monkeypatch):
 @pytest.mark.parametrize(("sink", "suffix", "dataset"), SINKS)
 def test_what_is_there_is_not_written_over(tmp_path, sink, suffix, dataset):
     (tmp_path / f"a{suffix}").write_text("mine")
-    with pytest.raises(FileExistsError, match=rf"{sink.__name__}: .*a\{suffix}' is there already; move it away"):
+    with pytest.raises(FileExistsError, match=rf"{sink.__name__}: .*a\{suffix}' already exists; move it,"):
         Pipeline([list(samples(2)), sink(str(tmp_path / f"a{suffix}"))]).run()
     assert (tmp_path / f"a{suffix}").read_text() == "mine"
 
@@ -121,7 +121,7 @@ def test_batches_are_refused_before_anything_is_read(tmp_path, sink):
 def test_what_is_no_sample_is_refused(tmp_path, sink):
     sink = sink(str(tmp_path / ("a-%d" if sink is ShardSink else "a")))
     name = type(sink).__name__
-    with pytest.raises(TypeError, match=rf"{name}: the item is a tuple; expected a dict, whose names become the fields: use Rename"):
+    with pytest.raises(TypeError, match=rf"{name}: the item is a tuple; expected a dict, whose keys become the fields: use Rename"):
         Pipeline([[(1, 2)], sink]).run()
     with pytest.raises(ValueError, match=rf"{name}: the item is a batch of 2 samples; put Unbatch before it"):
         Pipeline([[Stamped({"x": 1}, Passport(keys=("a", "b")))], sink]).run()
@@ -150,9 +150,9 @@ def test_samples_that_are_not_alike_are_no_rows(tmp_path):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("a-%d-%d.npz", {}, "a path, maybe with one place for the file's number"),
+        ("a-%d-%d.npz", {}, "a path, optionally with one place for the file number"),
         ("a-%s.npz", {"max_samples": 0}, "max_samples"),
-        ("a.npz", {"max_samples": 5}, "NpzSink: max_samples=5, but 'a.npz' has no place for the file's number, such as %06d"),
+        ("a.npz", {"max_samples": 5}, "NpzSink: max_samples=5, but 'a.npz' has no place for the file number, such as %06d"),
     ],
 )
 def test_wrong_parameters_are_said_at_once(path, options, message):

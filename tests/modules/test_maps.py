@@ -37,7 +37,7 @@ def test_drop_leaves_out_the_item_even_from_a_field():
 
 @pytest.mark.parametrize("field", [None, 0])
 def test_none_is_an_error_that_names_drop(field):
-    with pytest.raises(TypeError, match=r"returned None; return a value, or DROP"):
+    with pytest.raises(TypeError, match=r"returned None; return a value, or return DROP"):
         Map(lambda _: None, field)((1,))
 
 
@@ -65,9 +65,9 @@ def test_rename_makes_a_dict_of_a_tuple():
 @pytest.mark.parametrize(
     ("names", "item", "error", "message"),
     [
-        ({0: "image"}, (5, 6), ValueError, "field 1 of a tuple of 2 gets no name"),
+        ({0: "image"}, (5, 6), ValueError, "field 1 of a tuple of 2 has no new name"),
         ({"x": "y"}, {"a": 1}, KeyError, "no field 'x'; the item has 'a'"),
-        ({"a": "b"}, {"a": 1, "b": 2}, ValueError, "gives the name of another field"),
+        ({"a": "b"}, {"a": 1, "b": 2}, ValueError, "renames a field to the name of another field"),
         ({2: "c", 0: "a", 1: "b"}, (5, 6), KeyError, "no field 2"),
     ],
 )
@@ -77,7 +77,7 @@ def test_rename_says_what_does_not_fit(names, item, error, message):
 
 
 def test_rename_to_one_name_twice_is_refused():
-    with pytest.raises(ConfigError, match="gives one name to several fields"):
+    with pytest.raises(ConfigError, match="gives the same name to several fields"):
         Rename({"a": "x", "b": "x"})
 
 

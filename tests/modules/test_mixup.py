@@ -157,19 +157,19 @@ def test_fields_are_found_by_name_and_by_position(kind):
 
 IMAGE = IMAGES["uint8"]
 WRONG = [
-    ((IMAGE[:1], LABELS[:1]), {}, "the batch has one image, and none to put it together with; drop_last=True"),
-    ((IMAGE[0], 3), {}, r"one image, \(12, 17, 3\); .* put it behind Batch"),
-    (([IMAGE[0], IMAGE[1, 1:]], LABELS[:2]), {}, r"\(11, 17, 3\) uint8 and \(12, 17, 3\) uint8 are in one batch"),
+    ((IMAGE[:1], LABELS[:1]), {}, "the batch has only one image, but needs at least two; use drop_last=True"),
+    ((IMAGE[0], 3), {}, r"one image, \(12, 17, 3\); .* put it after Batch"),
+    (([IMAGE[0], IMAGE[1, 1:]], LABELS[:2]), {}, r"\(11, 17, 3\) uint8 and \(12, 17, 3\) uint8; make their shapes"),
     ((IMAGE, LABELS[:4]), {}, "5 images, but labels for 4"),
     ((IMAGE, LABELS), {"num_classes": 3}, "label 3 of image 0 is out of range; with num_classes=3 labels are 0 to 2"),
     ((IMAGE, LABELS - 1), {"num_classes": 4}, "label -1 of image 1 is out of range"),
-    ((IMAGE, LABELS), {"num_classes": None}, "say of how many classes: num_classes="),
-    ((IMAGE, ONE_HOT), {"num_classes": 5}, r"labels are \(5, 4\), for 4 classes, not num_classes=5"),
+    ((IMAGE, LABELS), {"num_classes": None}, "pass the number of classes as num_classes="),
+    ((IMAGE, ONE_HOT), {"num_classes": 5}, r"labels have the shape \(5, 4\), so there are 4 classes, but num_classes=5"),
     ((IMAGE, LABELS.astype(np.float32)), {}, r"labels are an array of shape \(5,\) float32; expected whole numbers"),
     ((IMAGE.transpose(0, 3, 1, 2), LABELS), {}, "seems to have its channels first"),
     ((IMAGE[:, :0], LABELS), {}, "has no pixels"),
     (([b"jpeg"] * 5, LABELS), {}, "object of type bytes: put DecodeImage before"),
-    (({"image": IMAGE, "label": LABELS, "boxes": []}), {}, "would leave 'boxes' to the wrong image"),
+    (({"image": IMAGE, "label": LABELS, "boxes": []}), {}, "cannot mix 'boxes'"),
 ]
 
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_mixed_is_said(kind, item, parameters, words):
 
 
 def test_an_unknown_label_field_and_images_of_other_types_are_said():
-    with pytest.raises(KeyError, match=r"which field holds the labels.*'image', 'y'; say labels="):
+    with pytest.raises(KeyError, match=r"which field contains the labels.*'image', 'y'; pass labels="):
         MixUp(4)({"image": IMAGE, "y": LABELS}, rng())
     with pytest.raises(TypeError, match="blend: the images are int32"):
         MixUp(4)((IMAGE.astype(np.int32), LABELS), rng())

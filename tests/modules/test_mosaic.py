@@ -175,19 +175,24 @@ FLAT = np.zeros((2, 8, 8, 3), np.uint8)
 BOXES, MASKS = np.zeros((2, 3, 4)), np.zeros((2, 3, 8, 8))
 OF_BOXES = {"boxes": "boxes"}
 WRONG = [
-    ({"image": FLAT[0]}, {}, r"the image field holds one image, \(8, 8, 3\).*Batch\(..., as_list=True\), and Unbatch"),
-    ({"image": FLAT[:1]}, {}, "the batch has one image"),
+    ({"image": FLAT[0]}, {}, r"the image field contains one image, \(8, 8, 3\).*Batch\(..., as_list=True\), and add Unbatch"),
+    ({"image": FLAT[:1]}, {}, "the batch has only one image"),
     ({"image": [FLAT[0], GREY]}, {}, r"image 0 of the batch is \(8, 8, 3\) uint8 and image 1 is \(8, 8\) uint8"),
-    ({"image": [FLAT[0], FLAT[0] / 2]}, {}, "need one dtype and the same channels"),
-    ({"image": FLAT}, {"fit_mode": "contain", "fill": (1, 2)}, r"2 numbers as fill \(1.0, 2.0\), but the image has 3 channels"),
-    ({"image": FLAT, "boxes": BOXES[:1]}, OF_BOXES, "2 images, but boxes for 1"),
-    ({"image": FLAT, "boxes": BOXES, "boxes_count": [1, 2]}, OF_BOXES, "'boxes_count' says how many rows.*ragged='list'"),
+    ({"image": [FLAT[0], FLAT[0] / 2]}, {}, "need the same dtype and number of channels"),
+    ({"image": FLAT}, {"fit_mode": "contain", "fill": (1, 2)}, r"fill=\(1.0, 2.0\) has 2 numbers, but the image has 3 channels"),
+    ({"image": FLAT, "boxes": BOXES[:1]}, OF_BOXES, "2 images, but boxes has values for 1"),
+    ({"image": FLAT, "boxes": BOXES, "boxes_count": [1, 2]}, OF_BOXES, "'boxes_count' contains the number of rows.*ragged='list'"),
     ({"image": FLAT, "boxes": np.zeros((2, 3, 5))}, OF_BOXES, r"boxes are numbers, \(N, 4\)"),
     ({"image": FLAT, "boxes": BOXES, "ids": BOXES[:, 1:]}, {**OF_BOXES, "with_boxes": ["ids"]}, "3 boxes, but with_boxes 'ids' has 2 rows"),
     ({"image": FLAT, "boxes": BOXES, "mask": MASKS}, {**OF_BOXES, "mask": "mask"}, r"with_boxes=\[..., 'mask'\]"),
-    ({"image": FLAT, "mask": np.zeros((2, 8, 9))}, {"mask": "mask"}, r"the mask is \(8, 9\), but its image \(8, 8, 3\)"),
+    (
+        {"image": FLAT, "mask": np.zeros((2, 8, 9))},
+        {"mask": "mask"},
+        r"the mask is \(8, 9\), but its image is "
+        r"\(8, 8, 3\)",
+    ),
     ({"image": FLAT, "mask": [GREY, GREY[None]]}, {"mask": "mask"}, r"some images have a mask \(H, W\), and some"),
-    ({"image": FLAT, "at": [np.ones((1, 2)), np.ones((1, 3, 2))]}, {"points": "at"}, "points of images that are put together have shapes"),
+    ({"image": FLAT, "at": [np.ones((1, 2)), np.ones((1, 3, 2))]}, {"points": "at"}, "points of combined images have the shapes"),
 ]
 
 

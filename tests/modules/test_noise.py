@@ -60,7 +60,7 @@ def test_values_fill_the_range_of_their_type(dtype):
         ({"shape": (3, -1)}, r"shape=\(3, -1\)"),
         ({"n_tensors": 0}, "n_tensors=0; expected at least 1"),
         ({"shape": [(3, 4), 5]}, r"shape=\(\(3, 4\), 5\); expected one shape, or a list of shapes"),
-        ({"shape": [(3, 4), (5,)], "n_tensors": 3}, "n_tensors=3, but 2 shapes; leave out n_tensors"),
+        ({"shape": [(3, 4), (5,)], "n_tensors": 3}, "n_tensors=3, but 2 shapes; remove n_tensors"),
         ({"shape": "3x4"}, r"shape='3x4'; expected"),
         ({"dtype": "uint9"}, "dtype='uint9'; expected bool, or the name"),
         ({"dtype": "U3"}, "dtype='U3'"),

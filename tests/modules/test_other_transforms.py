@@ -71,7 +71,9 @@ def test_all_that_has_a_row_for_each_box_follows_the_rows_that_are_left_in_their
 @pytest.mark.parametrize("name", ["boxes", "bboxes", "bbox"])
 def test_boxes_that_nobody_has_named_are_an_error_if_pixels_are_moved(name):
     item, rng = {"image": IMAGE, name: BOXES}, np.random.default_rng(0)
-    message = f"Stub: pixels are moved here, and the boxes in the field '{name}' would stay; boxes='{name}' has them follow"
+    message = (
+        f"Stub: this stage moves pixels, but not the boxes in the field '{name}'; pass boxes='{name}' so that they are transformed, too"
+    )
     with pytest.raises(ValueError, match=message):
         Stub([brighter, mirrored])(item, rng)
     assert_array_equal(Stub([brighter])(item, rng)[name], BOXES)
@@ -79,24 +81,29 @@ def test_boxes_that_nobody_has_named_are_an_error_if_pixels_are_moved(name):
 
 
 WRONG = {
-    "no array": (lambda c: c._replace(image="x"), {}, "the image came out as a str; expected an array: leave out what converts it"),
+    "no array": (lambda c: c._replace(image="x"), {}, "the image as a str; expected an array: remove conversions"),
     "channels first": (
         lambda c: c._replace(image=c.image.transpose(2, 0, 1)),
         {},
         "seems to have its channels first",
     ),
-    "other size": (lambda c: c._replace(image=c.image[:5]), {"mask": "masks"}, r"the mask came out as \(3, 20, 30\), but its image as \(5"),
+    "other size": (
+        lambda c: c._replace(image=c.image[:5]),
+        {"mask": "masks"},
+        r"the transforms returned a mask of shape \(3, 20, 30\) "
+        r"for an image of shape \(5",
+    ),
     "lost points": (
         lambda c: c._replace(belongs={**c.belongs, "points": c.belongs["points"][1:]}),
         {"points": "points", "with_boxes": ["points"]},
-        "2 of 3 points came out; leave out what removes them",
+        "2 of 3 points; remove the transform that removes them",
     ),
     "lost masks": (
         lambda c: c._replace(belongs={**c.belongs, "mask": c.belongs["mask"][1:]}),
         {"mask": "masks"},
-        "2 of 3 masks came out; leave out what removes them, or name their field in with_boxes",
+        "2 of 3 masks; remove the transform that removes them, or add their field to with_boxes",
     ),
-    "lost labels": (lambda c: c._replace(rows=c.rows[1:]), {}, "2 of the labels came out with 3 boxes"),
+    "lost labels": (lambda c: c._replace(rows=c.rows[1:]), {}, "2 labels and 3 boxes"),
 }
 
 
@@ -109,7 +116,9 @@ def test_what_no_longer_fits_is_an_error(name):
 
 
 def test_images_that_come_out_with_other_sizes_are_an_error_that_names_no_parameter_of_another_stage():
-    with pytest.raises(ValueError, match=r"image 1 is \(9, 30, 3\) uint8; a batch needs one shape .* augment before batching$"):
+    with pytest.raises(
+        ValueError, match=r"image 1 is \(9, 30, 3\) uint8; all images of a batch need the same shape .* augment before batching$"
+    ):
         Stub([lambda changed: changed])(([IMAGE, IMAGE[:9]],), np.random.default_rng(0))
 
 
@@ -121,12 +130,12 @@ def test_a_package_that_is_not_installed_is_named_with_what_installs_it(monkeypa
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setenv("NO_ALBUMENTATIONS_UPDATE", "1")  # set on the way, and set back behind this test
-    with pytest.raises(ConfigError, match=f"{stage.__name__} needs {module}, which is not installed here: {command}"):
+    with pytest.raises(ConfigError, match=f"{stage.__name__} needs {module}, which is not installed: {command}"):
         stage([abs])
 
 
 def test_fields_that_go_with_boxes_need_boxes():
-    with pytest.raises(ConfigError, match=r"with_boxes=\['labels'\]; expected none without boxes"):
+    with pytest.raises(ConfigError, match=r"with_boxes=\['labels'\]; expected an empty list unless boxes= is set"):
         Albumentations([abs], with_boxes=["labels"])
     with pytest.raises(ConfigError, match="TorchvisionV2: transforms=3; expected a function or a list of function"):
         TorchvisionV2(3)

@@ -182,29 +182,33 @@ def test_rows_are_batched():
 @pytest.mark.parametrize(
     ("stream", "samples", "message"),
     [
-        (Pack(4), [np.zeros(5)], "Pack: a sequence of field 0 has 5 values, more than a row of length=4; cut it before, by a map, or say"),
+        (
+            Pack(4),
+            [np.zeros(5)],
+            "Pack: a sequence of field 0 has 5 values, more than a row of length=4; truncate it in an earlier map, or use",
+        ),
         (
             Pack({"a": 9}),
             [{"a": [1], "b": [2]}],
-            "field 'b' is not one of length={'a': 9}; say its length, or leave it out by Select before",
+            "field 'b' is not in length={'a': 9}; add its length, or remove the field with an earlier Select",
         ),
-        (Pack(9), [{"a": [1]}, {"b": [2]}], "Pack: a sample has fields ('b',), but others have ('a',); expected the same in all"),
+        (Pack(9), [{"a": [1]}, {"b": [2]}], "Pack: a sample has fields ('b',), but others have ('a',); expected the same fields in all"),
         (Pack(9), [np.zeros(1), np.zeros(1, np.int32)], "field 0 has dtypes ['float64', 'int32']; convert to one dtype"),
-        (Pack(9), [np.zeros((1, 2)), np.zeros((1, 3))], "field 0 has shapes (*, 2), (*, 3); all axes but the first have to agree"),
-        (Pack(9, fill=-1), [np.zeros(1, np.uint8)], "field 0 has dtype uint8, which does not hold fill=-1"),
-        (Pack(9, batched=True), [np.zeros(3)], "batched=True, but what comes in is no batch of sequences"),
-        (Pack(9, batched=True), [{"a": [np.zeros(1)], "b": np.zeros(3)}], "batched=True, but what comes in is no batch of sequences"),
+        (Pack(9), [np.zeros((1, 2)), np.zeros((1, 3))], "field 0 has shapes (*, 2), (*, 3); all axes except the first must be equal"),
+        (Pack(9, fill=-1), [np.zeros(1, np.uint8)], "field 0 has dtype uint8, which cannot hold fill=-1"),
+        (Pack(9, batched=True), [np.zeros(3)], "batched=True, but the input is not a batch of sequences"),
+        (Pack(9, batched=True), [{"a": [np.zeros(1)], "b": np.zeros(3)}], "batched=True, but the input is not a batch of sequences"),
         (
             Pack(9, batched=True),
             [{"a": np.zeros((2, 3)), "a_count": np.ones(2)}],
-            "batched=True, but what comes in is no batch of sequences",
+            "batched=True, but the input is not a batch of sequences",
         ),
-        (Pack(9, batched=True), [(np.zeros((2, 3)), np.ones((2, 3), int))], "batched=True, but what comes in is no batch of sequences"),
-        (Pack(9, batched=True), [[np.zeros(3), np.zeros(2)]], "batched=True, but what comes in is no batch of sequences"),
+        (Pack(9, batched=True), [(np.zeros((2, 3)), np.ones((2, 3), int))], "batched=True, but the input is not a batch of sequences"),
+        (Pack(9, batched=True), [[np.zeros(3), np.zeros(2)]], "batched=True, but the input is not a batch of sequences"),
         (
             ConcatThenSplit(4),
             [(np.zeros(2), np.zeros(3))],
-            "ConcatThenSplit: the fields of a sequence have lengths {0: 2, 1: 3}; expected one",
+            "ConcatThenSplit: the fields of a sequence have lengths {0: 2, 1: 3}; expected equal lengths",
         ),
         (ConcatThenSplit(4), [np.zeros(1), np.zeros(9, np.int32)], "field 0 has dtypes ['float64', 'int32']"),
     ],
@@ -259,7 +263,7 @@ def test_a_wrong_parameter_is_named(make, message):
 
 
 def test_a_filling_for_a_field_that_is_not_there_is_an_error():
-    with pytest.raises(ValueError, match=r"fill=\{'token': -1\.0\} is for a field 'token', but those that are filled up are 'tokens'"):
+    with pytest.raises(ValueError, match=r"fill=\{'token': -1\.0\} is for a field 'token', but the padded fields are 'tokens'"):
         list(Pipeline([[{"tokens": np.arange(2)}], Pack(4, fill={"token": -1})]))
 
 
@@ -331,10 +335,14 @@ def test_bounds_and_positions_give_the_attention_of_each_sequence_alone():
 @pytest.mark.parametrize(
     ("samples", "budgets", "message"),
     [
-        ([images(1, 3, 0)], {"images": 2, "patches": 9}, r"field 'images' of a sequence counts 3, more than budgets=.*drop or shrink"),
-        ([images(1, 0, 10)], {"images": 2, "patches": 9}, "field 'patches' of a sequence counts 10"),
-        ([images(1, 0, -1)], {"images": 2, "patches": 9}, "counts -1; expected a whole number of at least 0"),
-        ([images(1, 0, 0.5)], {"images": 2, "patches": 9}, r"counts 0\.5; expected a whole number"),
+        (
+            [images(1, 3, 0)],
+            {"images": 2, "patches": 9},
+            r"field 'images' of a sequence uses 3 of its budget, more than budgets=.*drop or shorten",
+        ),
+        ([images(1, 0, 10)], {"images": 2, "patches": 9}, "field 'patches' of a sequence uses 10 of its budget"),
+        ([images(1, 0, -1)], {"images": 2, "patches": 9}, "has the value -1; expected a whole number of at least 0"),
+        ([images(1, 0, 0.5)], {"images": 2, "patches": 9}, r"has the value 0\.5; expected a whole number"),
         ([{"tokens": np.arange(2)}], {"image": 2}, "budgets: there is no field 'image'; the fields are"),
     ],
 )

@@ -466,9 +466,9 @@ Pipeline([[1], Processes([f])]).dequeue()
     ("maps", "error", "message"),
     [
         ([], ConfigError, r"maps=\[\]; expected at least one map"),
-        ([Batch(3)], PipelineError, "Batch is a stream, and only maps can run in processes; put it before or after Processes"),
+        ([Batch(3)], PipelineError, "Batch is a stream, but only maps can run in processes; put it before or after Processes"),
         ([lambda n: n], PipelineError, "lambda cannot be sent to another process: .*; use functions and classes from the top level"),
-        ([Stage(square, num_workers=3)], PipelineError, r"square has settings of its own \(num_workers\); give them to a Stage around"),
+        ([Stage(square, num_workers=3)], PipelineError, r"square has its own settings \(num_workers\); pass them to a Stage around"),
     ],
 )
 def test_what_cannot_run_in_processes_is_refused_when_the_pipeline_is_built(maps, error, message):
@@ -561,9 +561,9 @@ def test_a_whole_pipeline_that_never_ends_is_stopped():
     ("make", "error", "message"),
     [
         (lambda: Processes([numbers, square], 4), ConfigError, r"num_processes=4 for 1 whole pipeline.*Processes\(\[\[source, ...\]"),
-        (lambda: Pipeline([Processes([numbers, ImageSink("x")])]), PipelineError, "ImageSink is a sink; put it behind Processes"),
+        (lambda: Pipeline([Processes([numbers, ImageSink("x")])]), PipelineError, "ImageSink is a sink; put it after Processes"),
         (lambda: Pipeline([Processes([iter("ab"), lambda n: n])]), PipelineError, "cannot be sent to another process"),
-        (lambda: Pipeline([range(3), Processes([numbers, square])]), PipelineError, "only the first stage can be one"),
+        (lambda: Pipeline([range(3), Processes([numbers, square])]), PipelineError, "only the first stage can be a source"),
     ],
 )
 def test_whole_pipelines_that_cannot_run_in_processes_are_refused(make, error, message):

@@ -227,7 +227,9 @@ def test_samples_that_are_left_over_are_read_twice_or_dropped_or_an_error():
 
     assert ranks("pad") == [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
     assert ranks("drop") == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    with pytest.raises(ConfigError, match="10 samples for 4 ranks leave 2 over; say on_uneven='pad' to read some twice, or 'drop'"):
+    with pytest.raises(
+        ConfigError, match="10 samples for 4 ranks leave a rest of 2; use on_uneven='pad' to read some samples twice, or on_uneven='drop'"
+    ):
         ranks("raise")
 
 
@@ -275,7 +277,7 @@ def test_a_dataset_that_shrinks_or_grows_between_epochs_is_an_error():
             pipeline.dequeue()
             dataset.total += change
             with pytest.raises(
-                DatasetError, match=rf"Samples had 20 samples when it was first read, and has {20 + change} at the start of epoch"
+                DatasetError, match=rf"Samples had 20 samples when it was first read, but has {20 + change} at the start of epoch"
             ):
                 while True:  # the next epochs may have begun already
                     pipeline.dequeue()
@@ -295,9 +297,9 @@ def test_an_empty_dataset_is_an_error():
     [
         (b"photos/train", "dataset=b'photos/train' is bytes; write a path as text, such as 'photos/train'"),
         (iter([1]), "expected a Dataset, an object with __len__, __getitem__"),
-        (Samples, "Samples is a class, an instance is meant"),
+        (Samples, "Samples is a class; pass an instance"),
         (None, "dataset=None; expected a Dataset"),
-        (Pipeline([[1, 2]]), "expected a Dataset, an object with __len__, __getitem__; a Pipeline is no dataset"),
+        (Pipeline([[1, 2]]), "expected a Dataset, an object with __len__, __getitem__; a Pipeline is not a dataset"),
     ],
 )
 def test_what_is_no_dataset_is_an_error_when_the_reader_is_made(given, message):
@@ -320,14 +322,14 @@ ODD = {
 def test_the_sample_that_differs_from_the_others_of_its_batch_is_named(kind, number):
     sample, form = ODD[kind]
     error = failure(Reader(Samples(20, {number: sample}), 4, shuffle=False, epochs=1), ValueError)
-    way_out = "make them alike, in the dataset or by a map between the reader, without batch_size, and Batch"
+    way_out = "give all samples the same form, in the dataset, or in a map between a reader without batch_size and Batch"
     assert f"the sample is {form}, but others of its batch are int32 (1,); {way_out}" in error
     assert f"highway: the error was raised for sample {number} of Samples" in error
 
 
 def test_a_number_that_int32_has_no_room_for_is_named():
     error = failure(Reader([1, 2, 2**40, 3], 4, shuffle=False), ValueError)
-    assert "holds 1099511627776, which int32 has no room for; make it an array" in error and "sample 2 of list" in error
+    assert "contains 1099511627776, which does not fit into int32; make it an array" in error and "sample 2 of list" in error
 
 
 @pytest.mark.parametrize("value", [2**70, -(2**70), [2**70], {"a": 2**70}, object()])
@@ -398,7 +400,10 @@ def test_reading_several_at_once_that_fails_though_each_can_be_read_is_an_error_
     dataset = ReadAtOnce(20)
     dataset.__class__ = type("ReadAtOnce", (ReadAtOnce,), {"__getitems__": lambda self, numbers: returned})
     text = failure(Reader(dataset, 10, shuffle=False, num_workers=1), error)
-    assert message in text and "highway: __getitems__ of ReadAtOnce raised it, though __getitem__ reads each of the samples" in text
+    assert (
+        message in text
+        and "highway: __getitems__ of ReadAtOnce raised this error, although __getitem__ can read each of these samples" in text
+    )
     assert numbers(dataset, 10, on_error="skip") == list(range(20))
 
 
@@ -560,7 +565,7 @@ def test_with_skip_a_bad_sample_is_counted_and_reported_once_in_each_epoch(caplo
 
 def test_with_skip_a_budget_of_errors_ends_the_run():
     error = failure(Reader(Samples(20, bad()), 5, epochs=1), (OSError, TypeError, ValueError), on_error="skip", max_errors=2)
-    assert error.count("max_errors=2 is spent: this is error 3") == error.count("is spent") == 1
+    assert error.count("max_errors=2 is exceeded: this is error 3") == error.count("is exceeded") == 1
 
 
 @pytest.mark.parametrize("epochs", [1, None])

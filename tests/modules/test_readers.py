@@ -283,7 +283,7 @@ def test_batches_that_are_dropped_give_their_memory_to_the_next(folder):
         ({"epochs": 0}, "epochs=0; expected at least 1, or None"),
         ({"seed": -1}, "seed=-1"),
         ({"flip": 1.5}, "flip=1.5; expected a probability"),
-        ({"crop": CenterCrop((3, 3))}, r"shape=\(8, 8\), but CenterCrop\(shape=\(3, 3\)\) gives \(3, 3\); leave out shape"),
+        ({"crop": CenterCrop((3, 3))}, r"shape=\(8, 8\), but CenterCrop\(shape=\(3, 3\)\) has the shape \(3, 3\); remove shape"),
     ],
 )
 def test_a_wrong_parameter_is_named_when_the_reader_is_made(arguments, message):
@@ -334,10 +334,14 @@ def truncated_jpeg(path):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (truncated_jpeg, "the JPEG is damaged or cut short"),
-        (lambda path: path.write_text("a text"), "not an image: it begins with b'a text'"),
+        (truncated_jpeg, "the JPEG is damaged or truncated"),
+        (lambda path: path.write_text("a text"), "not an image: the file begins with b'a text'"),
         (lambda path: path.write_bytes(b""), "the file is empty"),
-        (lambda path: path.write_bytes(b"BM" + bytes(16) + b"\0\0\1\0" * 2), r"announces 65536 x 65536 pixels, more than max_pixels"),
+        (
+            lambda path: path.write_bytes(b"BM" + bytes(16) + b"\0\0\1\0" * 2),
+            r"the header declares 65536 x 65536 pixels, more than "
+            r"max_pixels",
+        ),
     ],
 )
 def test_a_bad_file_ends_the_run_with_an_error_that_names_it(folder, write, message):

@@ -82,8 +82,8 @@ def test_floats_are_shown_from_0_to_1_or_from_least_to_greatest():
 @pytest.mark.parametrize(
     ("item", "error", "message"),
     [
-        ((np.zeros((4, 5, 6, 7)),), ValueError, r"field 0 holds float64 \(5, 6, 7\), which is no image: .* name another field="),
-        (("text",), ValueError, "field 0 holds str, which is no image"),
+        ((np.zeros((4, 5, 6, 7)),), ValueError, r"field 0 contains float64 \(5, 6, 7\), which is not an image: .* select another field="),
+        (("text",), ValueError, "field 0 contains str, which is not an image"),
         ({}, ValueError, "an item without fields has no images"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_sheet_says_which_labels_and_keys(tmp_path, monkeypatch):
 def test_a_field_that_is_no_label_is_left_out_unless_it_was_named(tmp_path):
     item = (batch()[0], batch()[0])
     Pipeline([[item], ContactSheet(str(tmp_path / "sheet.png"))]).run()
-    with pytest.raises(ValueError, match="field 1 holds uint8 for 3 images; expected a whole number for each"):
+    with pytest.raises(ValueError, match="field 1 contains uint8 for 3 images; expected a whole number for each"):
         Pipeline([[item], ContactSheet(str(tmp_path / "sheet.png"), label=1)]).run()
     with pytest.raises(KeyError, match="no field 'class'"):
         Pipeline([[item], ContactSheet(str(tmp_path / "sheet.png"), label="class")]).run()
@@ -180,7 +180,7 @@ def test_boxes_masks_and_points_are_drawn_on_a_sheet_with_the_labels_of_the_boxe
     Pipeline([samples[:1], ContactSheet(str(path), size=40)]).run()
     with Image.open(path) as sheet:
         np.testing.assert_array_equal(np.asarray(sheet)[40 + 20 : 40 + 40, 24:64], first[20:])
-    with pytest.raises(ValueError, match=r"field 'labels' holds int32 \(1,\) for an image of height 40 and width 40; expected points"):
+    with pytest.raises(ValueError, match=r"field 'labels' contains int32 \(1,\) for an image of height 40 and width 40; expected points"):
         Pipeline([samples[:1], ContactSheet(str(path), points="labels")]).run()
 
 
@@ -214,5 +214,7 @@ def test_a_wrong_parameter_is_named(make, message):
 
 def test_a_type_of_file_in_place_of_a_field_names_format():
     for sink in (ImageSink, DumpImages):
-        with pytest.raises(ConfigError, match=r"field='\.jpg'; expected the field of the images; a type of file is given as format='jpg'"):
+        with pytest.raises(
+            ConfigError, match=r"field='\.jpg'; expected the field of the images; to select the file type, pass format='jpg'"
+        ):
             sink("out", ".jpg")

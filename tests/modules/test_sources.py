@@ -58,7 +58,7 @@ def test_repeat_without_times_has_no_end():
 
 @pytest.mark.parametrize("times", [None, 2])
 def test_repeating_what_is_used_up_is_an_error_and_no_endless_loop(times):
-    with pytest.raises(ValueError, match=r"pass 2 over .* gave nothing: it is used up"):
+    with pytest.raises(ValueError, match=r"pass 2 over .* yielded no items: it can be iterated over only once"):
         list(Repeat(iter("ab"), times))
 
 
@@ -128,10 +128,14 @@ def batched(items, size):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Pipeline([range(3), Repeat(range(3), 2)]), r"leave it out to repeat those: Repeat\(times=...\)"),
+        (
+            lambda: Pipeline([range(3), Repeat(range(3), 2)]),
+            r"not the first stage; to repeat the stages before it, remove the source: "
+            r"Repeat\(times=...\)",
+        ),
         (lambda: list(Repeat(times=2)), "as the first stage it needs a source"),
-        (lambda: Pipeline([[(1,)], Cache(), Repeat(times=2)]), "Cache.* already repeats; give epochs= to that stage"),
-        (lambda: Pipeline([range(3), Stage(Repeat(times=2), buffer_size=3)]), "Repeat runs as the stages before it do"),
+        (lambda: Pipeline([[(1,)], Cache(), Repeat(times=2)]), "Cache.* already repeats; pass epochs= to that stage"),
+        (lambda: Pipeline([range(3), Stage(Repeat(times=2), buffer_size=3)]), "Repeat uses the settings of the stages before it"),
     ],
 )
 def test_a_repeat_that_means_nothing_is_refused(make, message):
@@ -178,9 +182,9 @@ def test_zip_joins_tuples_and_dicts():
 @pytest.mark.parametrize(
     ("sources", "error", "message"),
     [
-        ([[1, 2], [3]], ValueError, r"sources \[1\] of 2 end after 1 items, others go on; strict=False"),
-        ([[{"x": 1}], [{"x": 2}]], ValueError, "a name is in two of the dicts"),
-        ([[{"x": 1}], [2]], TypeError, "cannot join dict and int"),
+        ([[1, 2], [3]], ValueError, r"sources \[1\] of 2 end after 1 items, but others continue; pass strict=False"),
+        ([[{"x": 1}], [{"x": 2}]], ValueError, "two dicts have the same field:"),
+        ([[{"x": 1}], [2]], TypeError, "cannot combine dict and int"),
     ],
 )
 def test_zip_says_what_does_not_fit(sources, error, message):
@@ -221,17 +225,17 @@ def test_mix_is_an_order_of_its_seed():
     ("make", "message"),
     [
         (lambda: Mix([]), r"Mix: sources=\[\]; expected at least one"),
-        (lambda: Mix([[1]], weights=[1, 2]), r"weights=\[1.0, 2.0\]; expected one above 0 for each of 1 sources"),
+        (lambda: Mix([[1]], weights=[1, 2]), r"weights=\[1.0, 2.0\]; expected one weight above 0 for each of 1 sources"),
         (lambda: Mix([[1]], weights=[0]), r"weights=\[0.0\]"),
-        (lambda: Mix([[1]], weights=[1], by_size=True), "two answers to one question"),
-        (lambda: Mix([iter([1])], by_size=True), r"sources\[0\], .* has none; give weights"),
+        (lambda: Mix([[1]], weights=[1], by_size=True), "cannot be combined; remove"),
+        (lambda: Mix([iter([1])], by_size=True), r"sources\[0\], .* has no length; use weights"),
         (lambda: Mix([[1]], seed=-1), "seed=-1"),
-        (lambda: Concat([[1], 5]), r"Concat: sources\[1\] is no source: 5 is no stage: expected an iterable"),
+        (lambda: Concat([[1], 5]), r"Concat: sources\[1\] is not a source: 5 is not a stage: expected an iterable"),
         (lambda: Zip([]), r"Zip: sources=\[\]; expected at least one"),
         (lambda: Repeat([1], 0), "Repeat: times=0"),
-        (lambda: Mix([[1], Noise]), r"Mix: sources\[1\] is no source: Noise is a class; an instance is meant: Noise\(...\)"),
-        (lambda: Mix([lambda n: n]), r"Mix: sources\[0\] is no source"),
-        (lambda: Repeat(3), "Repeat: source=3 is no source: 3 is no stage"),
+        (lambda: Mix([[1], Noise]), r"Mix: sources\[1\] is not a source: Noise is a class; pass an instance: Noise\(...\)"),
+        (lambda: Mix([lambda n: n]), r"Mix: sources\[0\] is not a source"),
+        (lambda: Repeat(3), "Repeat: source=3 is not a source: 3 is not a stage"),
         (lambda: Concat([Pipeline([[1], DumpImages("x")]), Pipeline([[1], ImageSink("x")])]), r"Concat: sources\[1\] .* ends in a sink"),
     ],
 )

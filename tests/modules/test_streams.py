@@ -204,7 +204,7 @@ def test_peek_shows_what_is_in_lists_and_dicts_with_names(capsys):
         "    boxes: float32 (2, 4), 1 to 1",
         "    tags: list ['a', 'b']",
     ]
-    with pytest.raises(ValueError, match="Peek: 2 names, a, b, but the item has 1 fields; expected one for each"):
+    with pytest.raises(ValueError, match="Peek: 2 names, a, b, but the item has 1 fields; expected one name for each"):
         run(Peek(names=["a", "b"]), [(1,)])
 
 

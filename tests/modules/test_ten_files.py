@@ -100,13 +100,15 @@ def test_a_damaged_file_is_named_or_left_out(tmp_path, mmap):
 
 def test_a_file_that_is_there_is_not_replaced_unless_told_to(tmp_path):
     Pipeline([list(items(1)), TenSink(str(tmp_path))]).run()
-    with pytest.raises(FileExistsError, match="is there already; say overwrite=True"):
+    with pytest.raises(FileExistsError, match="already exists; pass overwrite=True"):
         Pipeline([list(items(1)), TenSink(str(tmp_path))]).run()
     Pipeline([list(items(1)), TenSink(str(tmp_path), overwrite=True)]).run()
     assert [path.name for path in tmp_path.iterdir()] == ["001-00000000.ten"]
 
 
-@pytest.mark.parametrize(("name", "says"), [("{number}.ten", "name='{number}.ten': 'number'; expected such as"), ("x", "ends in .ten")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("{number}.ten", "name='{number}.ten': 'number'; expected, for example,"), ("x", "ends in .ten")]
+)
 def test_a_name_that_cannot_be_used_is_found_before_anything_is_written(name, says):
     with pytest.raises(ConfigError, match=says):
         TenSink("folder", name=name)

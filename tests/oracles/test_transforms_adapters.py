@@ -289,7 +289,7 @@ def test_masks_of_any_kind_are_scaled_without_mixing_values(kind):
     ids=str,
 )
 def test_boxes_that_nobody_has_named_are_an_error_if_pixels_are_moved(stage):
-    with pytest.raises(ValueError, match="pixels are moved here, and the boxes in the field 'boxes' would stay; boxes='boxes' has them"):
+    with pytest.raises(ValueError, match="this stage moves pixels, but not the boxes in the field 'boxes'; boxes='boxes' has them"):
         stage(SAMPLES[0], np.random.default_rng(0))
 
 
@@ -363,48 +363,57 @@ def _boxed(**params):
 WRONG = {
     "boxes of its own": (
         lambda: Albumentations(_boxed(bbox_params=A.BboxParams("coco"))),
-        "the Compose has bbox_params of its own; make it",
+        "the Compose sets bbox_params itself; create it",
     ),
     "points inside": (
         lambda: Albumentations([A.OneOf([_boxed(keypoint_params=A.KeypointParams("xy"), additional_targets={"depth": "mask"})])]),
-        "the Compose has keypoint_params and additional_targets of its own",
+        "the Compose sets keypoint_params and additional_targets itself; create",
     ),
-    "a function": (lambda: Albumentations([_inverted]), "is no transform of it; a function is one by A.Lambda"),
-    "ours": (lambda: Albumentations([T.FlipX()]), r"FlipX\(p=0.5\) is of another package; the stage Augmentations\(\[...\]\) applies it"),
-    "torchvision's": (lambda: Albumentations(v2.RandomHorizontalFlip()), r"the stage TorchvisionV2\(\[...\]\) applies it"),
-    "Albumentations'": (lambda: TorchvisionV2([A.HorizontalFlip()]), r"the stage Albumentations\(\[...\]\) applies it"),
-    "among ours": (lambda: Augmentations([A.HorizontalFlip()]), r"TransformLike; the stage Albumentations\(\[...\]\) applies it"),
-    "a class": (lambda: TorchvisionV2([v2.RandomHorizontalFlip]), "RandomHorizontalFlip is a class, an instance is meant"),
+    "a function": (lambda: Albumentations([_inverted]), "is not a transform of Albumentations; for a function, use A.Lambda"),
+    "ours": (lambda: Albumentations([T.FlipX()]), r"FlipX\(p=0.5\) belongs to another package; use the stage Augmentations\(\[...\]\)"),
+    "torchvision's": (lambda: Albumentations(v2.RandomHorizontalFlip()), r"the stage TorchvisionV2\(\[...\]\)"),
+    "Albumentations'": (lambda: TorchvisionV2([A.HorizontalFlip()]), r"the stage Albumentations\(\[...\]\)"),
+    "among ours": (lambda: Augmentations([A.HorizontalFlip()]), r"TransformLike; use the stage Albumentations\(\[...\]\)"),
+    "a class": (lambda: TorchvisionV2([v2.RandomHorizontalFlip]), "RandomHorizontalFlip is a class; pass an instance"),
     "large numbers": (
         lambda: Albumentations(A.Resize(9, 9), mask="labels"),
-        "OpenCV takes those of int32",
+        "OpenCV supports only values of int32",
     ),
-    "the image alone": (lambda: TorchvisionV2(lambda given: given["image"]), "made a Image of a dict with image; expected the same fields"),
-    "other fields": (lambda: TorchvisionV2(lambda given: {}), "made a dict without image of a dict with image; expected the same"),
-    "by labels": (lambda: Albumentations([A.ConstrainedCoarseDropout(bbox_labels=[1])]), "goes by bbox_labels, which are not given"),
-    "a tensor": (lambda: Albumentations([A.ToTensorV2()]), "the image came out as a Tensor; expected an array: leave out what converts it"),
-    "a point less": (lambda: Albumentations([A.ThinPlateSpline((0.5, 0.5), p=1)], points="points"), "points came out, or in another order"),
+    "the image alone": (
+        lambda: TorchvisionV2(lambda given: given["image"]),
+        "returned a Image for a dict with image; expected the same fields",
+    ),
+    "other fields": (lambda: TorchvisionV2(lambda given: {}), "returned a dict without image for a dict with image; expected the same"),
+    "by labels": (
+        lambda: Albumentations([A.ConstrainedCoarseDropout(bbox_labels=[1])]),
+        "needs bbox_labels, which highway does not pass; use",
+    ),
+    "a tensor": (lambda: Albumentations([A.ToTensorV2()]), "the image as a Tensor; expected an array: remove conversions"),
+    "a point less": (lambda: Albumentations([A.ThinPlateSpline((0.5, 0.5), p=1)], points="points"), "points"),
     "sizes of a batch": (
         lambda: Albumentations([A.RandomScale((-0.5, 0.5), p=1)]),
-        "after RandomScale image 0 of the batch is .* a batch needs one shape",
+        "after RandomScale image 0 of the batch is .* all images of a batch need the same shape",
     ),
-    "version 1": (lambda: TorchvisionV2([_version_1().RandomHorizontalFlip()]), "RandomHorizontalFlip is of version 1; take that of"),
+    "version 1": (
+        lambda: TorchvisionV2([_version_1().RandomHorizontalFlip()]),
+        "RandomHorizontalFlip is a transform of version 1; use the transform of",
+    ),
     "a format": (
         lambda: TorchvisionV2([v2.Compose([v2.ConvertBoundingBoxFormat("CXCYWH")])], boxes="boxes", with_boxes=[]),
-        "leave out ConvertBoundingBoxFormat; boxes are x1, y1, x2, y2",
+        "remove ConvertBoundingBoxFormat; boxes must stay x1, y1, x2, y2",
     ),
-    "a picture": (lambda: TorchvisionV2([v2.ToPILImage()]), "the image came out as a Image; expected an array"),
+    "a picture": (lambda: TorchvisionV2([v2.ToPILImage()]), "the image as a Image; expected an array"),
     "labels stay": (
         lambda: TorchvisionV2([v2.SanitizeBoundingBoxes(labels_getter=None)], boxes="boxes", with_boxes=[]),
-        "4 of the labels came out with 3 boxes; expected one for each",
+        "4 labels and 3 boxes; expected one label for each",
     ),
     "masks go": (
         lambda: TorchvisionV2([v2.SanitizeBoundingBoxes()], boxes="boxes", mask="masks", with_boxes=[]),
-        "3 of 4 masks came out; leave out what removes them, or name their field in with_boxes",
+        "3 of 4 masks; remove the transform that removes them, or add their field to with_boxes",
     ),
     "points go": (
         lambda: TorchvisionV2([v2.CenterCrop((8, 8)), v2.SanitizeKeyPoints(labels_getter=None)], points="points"),
-        "of 5 points came out; leave out what removes them",
+        "of 5 points; remove the transform that removes them",
     ),
 }
 

@@ -31,7 +31,7 @@ from highway.topology.registry import Registry
 from highway.transforms import FlipX, Normalize, Rotate
 
 TRANSFORM = "expected a TransformLike, an object with draw, image, boxes, points, mask or a list of TransformLike"
-CLASS = "FlipX is a class, an instance is meant: FlipX(...)"
+CLASS = "FlipX is a class; pass an instance: FlipX(...)"
 LIST = "Augmentations: transforms=FlipX(p=0.5); " + TRANSFORM.replace("a TransformLike", "a list of TransformLike", 1)
 COMPONENTS = [Stage, *(cls for package in PACKAGES for cls in built_in(package).values())]
 
@@ -54,7 +54,7 @@ def test_every_component_checks_its_parameters(cls):
         (ImageFileReader, ("d",), {}, "ImageFileReader: batch_size=None; expected a number of samples, or a global_batch_size"),
         (ImageFileReader, (), {"batch_size": 4}, "ImageFileReader needs data_dir: str | Dataset"),
         (ImageFileReader, ("d", 4), {"shuffle": 1}, "ImageFileReader: shuffle=1; expected bool or str"),
-        (ImageFileReader, ("d", 4), {"batch_size": 8}, "ImageFileReader: batch_size is given twice, as 4 by position and as 8 by name"),
+        (ImageFileReader, ("d", 4), {"batch_size": 8}, "ImageFileReader: batch_size was passed twice, as 4 by position and as 8 by name"),
         (ImageFileReader, ("d", 4), {"batchsize": 8}, "unknown parameter 'batchsize' of ImageFileReader; did you mean batch_size?"),
         (Augmentations, ([FlipX],), {}, f"Augmentations: transforms[0]=<class 'highway.transforms.geometry.FlipX'>; {TRANSFORM}; {CLASS}"),
         (Noise, ([[4, [3]], [1]],), {}, "Noise: shape[0][1]=[3]; expected int"),
@@ -63,7 +63,7 @@ def test_every_component_checks_its_parameters(cls):
         (DecodeImage, (), {"crop": FlipX()}, "DecodeImage: crop=FlipX(p=0.5); expected a BoxCrop, an object with shape, box or None"),
         (Rotate, (10, 6), {}, "Rotate: interpolation=6; expected one of nearest, bilinear, 0, 1, 2, 3, 4, 5"),
         (Rotate, (10, 2.5), {}, "Rotate: interpolation=2.5; expected int or str"),
-        (FlipX, (1, 1, True), {}, "FlipX takes 1 parameters at most, got 3: 1, 1, True"),
+        (FlipX, (1, 1, True), {}, "FlipX accepts at most 1 parameters, but got 3: 1, 1, True"),
         (Batch, (4, "kep"), {}, "Batch: drop_last='kep'; expected bool"),
         (Augmentations, (FlipX(),), {}, LIST),
         (Augmentations, ([FlipX(), 3],), {}, "Augmentations: transforms[1]=3; " + TRANSFORM),

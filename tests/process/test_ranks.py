@@ -52,7 +52,7 @@ def test_half_of_the_variables_says_nothing(environment, only):
 
 @pytest.mark.parametrize(("rank", "world_size"), [(1, None), (None, 2)])
 def test_half_of_the_parameters_is_an_error(rank, world_size):
-    with pytest.raises(ConfigError, match=rf"rank={rank}, world_size={world_size}; give both of them or none"):
+    with pytest.raises(ConfigError, match=rf"rank={rank}, world_size={world_size}; pass both or neither"):
         rank_and_world_size(rank, world_size)
 
 
@@ -62,10 +62,10 @@ def test_half_of_the_parameters_is_an_error(rank, world_size):
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK and WORLD_SIZE in the environment: rank 2 of 2; expected a rank from 0 to 1"),
         ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK and WORLD_SIZE in the environment: rank -1 of 2; expected a rank from 0 to 1"),
         ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK and WORLD_SIZE in the environment: rank 0 of 0; expected at least 1 rank"),
-        ({"RANK": "", "WORLD_SIZE": "2"}, "RANK='' in the environment is not a number; correct it, or give rank and world_size"),
+        ({"RANK": "", "WORLD_SIZE": "2"}, "RANK='' in the environment is not a number; correct it, or pass rank and world_size"),
         (
             {"RANK": "0", "WORLD_SIZE": "two"},
-            "WORLD_SIZE='two' in the environment is not a number; correct it, or give rank and world_size",
+            "WORLD_SIZE='two' in the environment is not a number; correct it, or pass rank and world_size",
         ),
         (
             {"SLURM_PROCID": "4", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"},

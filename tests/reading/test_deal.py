@@ -146,9 +146,9 @@ def test_the_costs_of_all_samples_are_read_once():
         ([1, 2, -3, 4], r"Deal: cost of sample 2 of list is -3.0 \(1 of 4 .*\); expected a number of at least 0: correct"),
         ([1, math.nan, math.nan, 4], r"Deal: cost of sample 1 of list is nan \(2 of 4 are negative or not finite\)"),
         ([1, 2, 3, math.inf], "Deal: cost of sample 3 of list is inf"),
-        ([1, 2, 3], r"gives an array of shape \(3,\) for list; expected one number for each of 4"),
-        (lambda dataset: [1, 2, 3, 4, 5], r"gives an array of shape \(5,\) for list; expected one number for each of 4"),
-        (lambda dataset: np.ones((4, 2)), r"gives an array of shape \(4, 2\) for list"),
+        ([1, 2, 3], r"returned an array of shape \(3,\) for list; expected one number for each of 4"),
+        (lambda dataset: [1, 2, 3, 4, 5], r"returned an array of shape \(5,\) for list; expected one number for each of 4"),
+        (lambda dataset: np.ones((4, 2)), r"returned an array of shape \(4, 2\) for list"),
         (lambda dataset: ["a", "b", "c", "d"], "expected one number for each of 4 samples"),
         (lambda dataset: None, "expected one number for each of 4"),
     ],
@@ -187,7 +187,7 @@ def test_a_sample_without_tokens_is_an_error_that_names_it_and_the_way_out():
 def test_parameters_that_do_not_fit_are_an_error_when_the_pipeline_is_made():
     with pytest.raises(ConfigError, match="batch_size=None makes no batches; set batch_size"):
         Pipeline([Reader([1, 2], deal=Deal([1, 2]))])
-    with pytest.raises(ConfigError, match=r"use shuffle=True, or leave out deal"):
+    with pytest.raises(ConfigError, match=r"use shuffle=True, or remove deal"):
         Pipeline([Reader([1, 2], 1, shuffle="blocks", deal=Deal([1, 2]))])
     with pytest.raises(ParameterError, match="Deal: cost='pixel'; expected 'pixels' or 'tokens' or"):
         Deal("pixel")
@@ -195,7 +195,7 @@ def test_parameters_that_do_not_fit_are_an_error_when_the_pipeline_is_made():
 
 def test_a_cache_after_a_deal_is_an_error(tmp_path):
     reader = Reader([1, 2, 3, 4], 2, rank=0, world_size=2, deal=Deal([1, 2, 3, 4]))
-    with Pipeline([reader, Cache(str(tmp_path / "cache"))]) as pipeline, pytest.raises(PipelineError, match="leave out one"):
+    with Pipeline([reader, Cache(str(tmp_path / "cache"))]) as pipeline, pytest.raises(PipelineError, match="remove one"):
         pipeline.dequeue()
 
 

@@ -274,7 +274,12 @@ def test_a_mixture_that_has_ended_begins_with_the_next_epoch():
     with build(mix({"code": 1}), epochs=2) as pipeline:
         pipeline.load_state_dict(state, MIXTURE)
         assert set(rest(pipeline)[0]) == set(part("code"))
-    refused(state, r"the epoch had 338 samples before, its new mixture has no more, and epochs=1", mix({"code": 1}))
+    refused(
+        state,
+        r"338 samples of the last epoch were read before \(epochs=1\), and the new mixture has no more samples for this "
+        r"epoch",
+        mix({"code": 1}),
+    )
 
 
 def test_mixes_of_mixes_change():
@@ -342,9 +347,9 @@ def test_a_changed_mixture_is_an_error_that_shows_how_to_accept_it():
 
 def test_a_dataset_with_another_content_needs_another_name():
     second = mix({"web": 1, "code": 1}, {"code": range(39)})
-    refused(state_of(FIRST_MIX), r"'code' had 40 samples, and has 39; give a dataset that has changed a new name, or resume with", second)
+    refused(state_of(FIRST_MIX), r"'code' had 40 samples, but now has 39; use a new name for a changed dataset, or resume with", second)
     second = mix({"web": 1, "code": 1}, {"code": Numbers(7, 40)})
-    refused(state_of(FIRST_MIX), r"'code' had other samples or parameters; give .* new name", second)
+    refused(state_of(FIRST_MIX), r"'code' had other samples or parameters; use a new name", second)
 
 
 def test_mixtures_without_names_do_not_change():
@@ -367,7 +372,7 @@ def test_what_cannot_be_exact_is_refused():
     state = state_of(FIRST_MIX)
     with (
         Pipeline([Reader(second, epochs=1)], seed=6) as pipeline,
-        pytest.raises(PipelineError, match=r"the seed was 5 .* and is 6; another"),
+        pytest.raises(PipelineError, match=r"the seed was 5 .* and is now 6; a changed"),
     ):
         pipeline.load_state_dict(state, [*MIXTURE, "seed"])
     refused(state, r"Reader: dataset, shuffle", second, shuffle=False)

@@ -171,7 +171,11 @@ def test_ranks_have_equally_many_samples_of_which_padding_alone_is_read_twice(to
 
 
 def test_samples_that_cannot_be_shared_evenly_are_an_error_on_demand():
-    with pytest.raises(ConfigError, match=r"10 samples for 4 ranks leave 2 over; say on_uneven='pad' to read some twice, or 'drop'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"10 samples for 4 ranks leave a rest of 2; use on_uneven='pad' to read some samples twice, "
+        r"or on_uneven='drop'",
+    ):
         Sampler(10, world_size=4, on_uneven="raise")
     assert Sampler(12, world_size=4, on_uneven="raise").share == 3
 

@@ -259,5 +259,5 @@ def test_a_whole_bucket_is_a_folder(faults):
     assert ask("PUT", "/whole")[0] == 200
     Pipeline([[{"x": number} for number in range(5)], MDSSink("s3://whole")]).run()
     assert names_in("s3://whole") == {"index.json", "shard.00000.mds"} and len(MDS("s3://whole")) == 5
-    with pytest.raises(FileExistsError, match=r"MDSSink: 's3://whole' is there already"):
+    with pytest.raises(FileExistsError, match=r"MDSSink: 's3://whole' already exists;"):
         Pipeline([[{"x": 1}], MDSSink("s3://whole")]).run()

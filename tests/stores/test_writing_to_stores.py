@@ -308,7 +308,7 @@ def test_sinks_write_to_a_store_and_over_nothing(store, sink):
 def test_items_and_images_are_written_to_a_store(store):
     Pipeline([SAMPLES[:2], TenSink("s3://bucket/ten")]).run()
     assert names_in("s3://bucket/ten") == {"000-00000000.ten", "000-00000001.ten"}
-    with pytest.raises(FileExistsError, match=r"'s3://bucket/ten/000-00000000\.ten' is there already"):
+    with pytest.raises(FileExistsError, match=r"'s3://bucket/ten/000-00000000\.ten' already exists;"):
         Pipeline([SAMPLES[:2], TenSink("s3://bucket/ten")]).run()
     Pipeline([[(np.zeros((2, 8, 8, 3), np.uint8),)], ImageSink("s3://bucket/images")]).run()
     assert len(names_in("s3://bucket/images")) == 2

@@ -54,13 +54,13 @@ CASES = {
         "",
         [
             "t.yaml:3: roles.a[0].ImageReader.crop: RandomIoUCrop is not a BoxCrop; ",
-            "and a reader draws before it decodes; put it into Augm",
+            "but a reader selects crops before it decodes: put the crop into Augm",
         ],
     ),
     "a transform that sees boxes where there are none": Case(
         f"roles:\n  a:\n    - {NOISE}\n    - Augmentations: [FlipX, [FlipY, SanitizeBoxes]]",
         "",
-        ["t.yaml:4: roles.a[1].Augmentations: ", "goes by the boxes of an image; say which field holds them: boxes='boxes'"],
+        ["t.yaml:4: roles.a[1].Augmentations: ", "needs the boxes of an image; set the field of the boxes: boxes='boxes'"],
     ),
     "a transform in a nested list that is not there": Case(
         f"roles:\n  a:\n    - {NOISE}\n    - Augmentations:\n      - FlipX\n      - OneOf: [[], [FlipY, {{Rotat: 5}}]]",
@@ -166,7 +166,7 @@ CASES = {
     "a reader in the middle": Case(
         f"roles: {{a: [{NOISE}, {{ImageFileReader: {{data_dir: d, batch_size: 1, shape: [8, 8]}}}}]}}",
         "",
-        ["t.yaml:1: roles.a: ImageFileReader.row_ranges is an iterable, a source; only the first stage can be one"],
+        ["t.yaml:1: roles.a: ImageFileReader.row_ranges is an iterable, so it is a source; only the first stage can be a source"],
     ),
 }
 

@@ -98,7 +98,10 @@ KNOWN = ", ".join(built_in("highway.datasets"))
         ({"ImageFolder": "d"}, "at: ImageFolder is a dataset, not a stage; write  Reader: {dataset: {ImageFolder: ...}}"),
         ({"Files": "d", "num_workers": 2}, "at: Files is a dataset, not a stage; write  Reader: {dataset: {Files: ...}}"),
         ("Files", "at: Files is a dataset, not a stage; write  Reader: {dataset: {Files: ...}}"),
-        ("my_squares:Squares", "is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume(); Reader("),
+        (
+            "my_squares:Squares",
+            "is not a stage: expected an iterable, a callable, or an object with stages(), stream() or consume(); use Reader(",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_the_way_out(mine, spec, message):
@@ -150,7 +153,7 @@ def test_every_dataset_says_what_a_sample_is_and_is_made_without_data(name):
 
 def test_names_in_place_of_numbers_are_an_error_that_says_them():
     split = {"train": [1, 2], "test": [3]}
-    message = "'train', 'test' are names in a dict that has no numbers; read what stands under one of them"
+    message = "a dict with the keys 'train', 'test' has no random access by number; pass one of its values"
     with Pipeline([Reader(split)]) as pipeline, pytest.raises(ConfigError, match=message):
         pipeline.dequeue()
     with Pipeline([Reader({0: np.int32(5), 1: np.int32(6)}, shuffle=False, epochs=1)]) as pipeline:

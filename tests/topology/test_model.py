@@ -220,12 +220,12 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
         ),
         (
             "[{Reader: {dataset: {Npy: x.npy}, shuffle: blocks}}, {Batch: 8}]",
-            "is possible only between epochs, because shuffle='blocks' gives each rank its own blocks",
+            "is possible only between epochs, because shuffle='blocks' assigns separate blocks to each rank",
         ),
         ("[{Reader: {dataset: {Npy: x.npy}}}, {Take: 9}]", "is impossible, because Take carries data from one epoch to the next"),
         (
             "[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}, shuffle: blocks}}]}]",
-            "is possible only between epochs, because shuffle='blocks' gives each rank its own blocks",
+            "is possible only between epochs, because shuffle='blocks' assigns separate blocks to each rank",
         ),
         ("[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}}}]}]", ""),
         (
@@ -234,7 +234,7 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
         ),
         (
             "[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Noise: {shape: [2], count: 9}}]}, {Batch: 8}]",
-            "is possible only between epochs, because Concat (sources[1] is no reader) keeps parts of items, or data that only its rank "
+            "is possible only between epochs, because Concat (sources[1] is not a reader) keeps parts of items, or data that only its rank "
             "has",
         ),
         (

@@ -107,7 +107,9 @@ def test_sources_of_sources_may_be_readers_and_have_settings():
     assert mixed == Mix([Stage(ImageFileReader("d", 4, (8, 8)), on_error="skip"), Stage(Noise(count=1))], stop="first")
     assert build({"Repeat": {"times": 3}}) == Repeat(times=3)
     assert message_of(build, {"Mix": [["Batch"]]}).startswith("at.Mix[0]: expected a component")
-    assert message_of(build, {"Mix": [{"Batch": 4}]}).startswith("at.Mix: Mix: sources[0] is no source: the first stage must be a source")
+    assert message_of(build, {"Mix": [{"Batch": 4}]}).startswith(
+        "at.Mix: Mix: sources[0] is not a source: the first stage must be a source"
+    )
 
 
 def test_settings_of_the_stage_stand_beside_the_name():

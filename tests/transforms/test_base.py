@@ -40,7 +40,7 @@ def test_size_dtype_and_channels_are_what_the_table_says(backend, transform):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (np.zeros((5, 20, 30, 3), np.uint8), r"(5, 20, 30, 3), a batch: Augmentations([...]) changes each of its images"),
+        (np.zeros((5, 20, 30, 3), np.uint8), ", a batch: to apply transforms to each image of a batch, use Augmentations([...])"),
         (np.zeros((0, 30, 3), np.uint8), "an image of shape (0, 30, 3) has no pixels"),
         (np.zeros((3, 20, 30), np.uint8), "seems to have its channels first"),
         (np.full((20, 30, 3), None), "expected an image, an array (H, W, C) or (H, W); got an array of shape (20, 30, 3) object"),
@@ -337,7 +337,10 @@ def test_a_new_transform_needs_only_what_is_its_own():
         (lambda: T.Slicer(0.0), "Slicer: height=0.0; expected a share of the image, above 0 and at most 1"),
         (lambda: T.Slicer(width=64), "Slicer: width=64.0; expected a share of the image, above 0 and at most 1"),
         (lambda: T.Slicer(xoffset=-1), "Slicer: xoffset=-1.0; expected a share from 0 to 0"),
-        (lambda: T.Slicer(0.5, yoffset=0.3), "Slicer: yoffset=0.3; expected a share from 0 to 0.25: height and both margins are the image"),
+        (
+            lambda: T.Slicer(0.5, yoffset=0.3),
+            "Slicer: yoffset=0.3; expected a share from 0 to 0.25: height and both margins together are the image",
+        ),
         (lambda: T.RandomResizedCrop((2, 2), scale=(0.5, 0.1)), r"RandomResizedCrop: scale=\(0.5, 0.1\); expected \(least, greatest\)"),
         (
             lambda: T.RandomResizedCrop((2, 2), ratio=(0, 1)),
@@ -348,7 +351,7 @@ def test_a_new_transform_needs_only_what_is_its_own():
         (lambda: T.AdditiveNoise(1, sigma=-1), "AdditiveNoise: sigma=-1.0; expected a finite number, at least 0"),
         (lambda: T.Brightness(-0.5), "Brightness: amount=-0.5; expected how far a factor may be from 1, at most 10"),
         (lambda: T.Normalize(std=(0.1, 0.0, 0.1)), r"Normalize: std=\(0.1, 0.0, 0.1\); expected numbers above 0"),
-        (lambda: T.Normalize(mean=(0.1, 0.2)), r"Normalize: mean=\(0.1, 0.2\); expected as many numbers as std="),
+        (lambda: T.Normalize(mean=(0.1, 0.2)), r"Normalize: mean=\(0.1, 0.2\); expected the same number of values as std="),
         (lambda: T.Grayscale(p=0.5, keep_channels=False), "Grayscale: p=0.5; expected 1 with keep_channels=False"),
     ],
 )

@@ -161,12 +161,12 @@ def test_a_batch_of_which_rows_are_removed_comes_out_as_lists():
 
 @pytest.mark.parametrize("transform", [RandomIoUCrop(), SanitizeBoxes(), Sometimes(0.5, [FlipX(), OneOf([RandomIoUCrop()])])], ids=str)
 def test_a_transform_that_goes_by_boxes_is_refused_where_there_are_none(transform):
-    with pytest.raises(ConfigError, match=r"goes by the boxes of an image; say which field holds them: boxes='boxes'"):
+    with pytest.raises(ConfigError, match=r"needs the boxes of an image; set the field of the boxes: boxes='boxes'"):
         Augmentations([FlipX(), transform])
 
 
 def test_what_goes_with_boxes_needs_boxes_and_a_row_for_each():
-    with pytest.raises(ConfigError, match=r"with_boxes=\['labels'\]; expected none without boxes"):
+    with pytest.raises(ConfigError, match=r"with_boxes=\['labels'\]; expected an empty list unless boxes= is set"):
         Augmentations([FlipX()], with_boxes=["labels"])
     augment = Augmentations([FlipX()], boxes="boxes", with_boxes=["labels"])
     with pytest.raises(ValueError, match="the image has 4 boxes, but with_boxes 'labels' has 3 rows; expected one for each box"):
@@ -184,8 +184,8 @@ def test_a_mask_for_each_object_moves_like_the_image():
 
 
 def test_a_reader_says_that_it_draws_before_it_sees_boxes():
-    with pytest.raises(ConfigError, match=r"crop=RandomIoUCrop.*, and a reader draws before it decodes; put it into Augmentations"):
+    with pytest.raises(ConfigError, match=r"crop=RandomIoUCrop.*, but a reader selects crops before it decodes: put the crop into Aug"):
         ImageReader("highway:photos/val", 4, crop=RandomIoUCrop())
     reader = {"ImageReader": {"data_dir": "highway:photos/val", "batch_size": 4, "crop": "BoxSafeCrop"}}
-    with pytest.raises(ConfigError, match=r"crop: BoxSafeCrop is not a BoxCrop; .*a reader draws before it decodes"):
+    with pytest.raises(ConfigError, match=r"crop: BoxSafeCrop is not a BoxCrop; .*a reader selects crops before it decodes"):
         Registry(Components()).build(reader, Location(("here",)))

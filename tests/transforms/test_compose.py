@@ -126,7 +126,7 @@ def test_a_size_that_a_transform_does_not_say_is_an_error_that_names_it():
             return image[::2]
 
     assert Chain([FlipX(), Half()])(IMAGE).shape == (10, 30, 3)  # nobody behind it needs to know
-    with pytest.raises(ValueError, match=r"the image is 10x30 \(height x width\), but output\(\) of .*Half\(\) says 20x30") as caught:
+    with pytest.raises(ValueError, match=r"the image is 10x30 \(height x width\), but output\(\) of .*Half\(\) returns 20x30") as caught:
         Chain([Half(), FlipX()])(IMAGE)
     assert caught.value.__notes__ == ["in transforms[1], FlipX(p=0.5)"]
 
@@ -141,13 +141,13 @@ def test_a_size_that_a_transform_does_not_say_is_an_error_that_names_it():
         (lambda: SomeOf((2, 1), [FlipX()]), r"SomeOf: n=\(2, 1\); expected \(least, greatest\), at least 0"),
         (lambda: Sometimes(2, FlipX()), "Sometimes: p=2.*; expected a probability from 0 to 1"),
         (lambda: Sometimes(0.5, [FlipX]), "FlipX is a class, an instance is meant"),
-        (lambda: OneOf(FlipX(), FlipY()), r"OneOf: got transforms as 2 .*; expected one list of them, \[FlipX.*, FlipY\(p=0.5\)\]$"),
-        (lambda: OneOf([FlipX(), FlipY()], FlipX()), "OneOf: got transforms as 2 arguments; expected one list"),
-        (lambda: SomeOf(2, FlipX(), FlipY(), Rotate(5)), "SomeOf: got transforms as 3 arguments; expected one list"),
-        (lambda: SomeOf(FlipX(), FlipY()), "SomeOf: got transforms as 2 arguments; expected one list"),
-        (lambda: Sometimes(0.5, FlipX(), FlipY()), "Sometimes: got transforms as 2 arguments; expected one list"),
-        (lambda: Shuffled(FlipX(), FlipY()), "Shuffled: got transforms as 2 arguments; expected one list"),
-        (lambda: Chain([FlipX()], [FlipY()]), r"Chain: got transforms as 2 arguments; expected one list of them, \[\[FlipX"),
+        (lambda: OneOf(FlipX(), FlipY()), r"OneOf: got 2 transforms as .*; expected one list, \[FlipX.*, FlipY\(p=0.5\)\]$"),
+        (lambda: OneOf([FlipX(), FlipY()], FlipX()), "OneOf: got 2 transforms as separate arguments; expected one list"),
+        (lambda: SomeOf(2, FlipX(), FlipY(), Rotate(5)), "SomeOf: got 3 transforms as separate arguments; expected one list"),
+        (lambda: SomeOf(FlipX(), FlipY()), "SomeOf: got 2 transforms as separate arguments; expected one list"),
+        (lambda: Sometimes(0.5, FlipX(), FlipY()), "Sometimes: got 2 transforms as separate arguments; expected one list"),
+        (lambda: Shuffled(FlipX(), FlipY()), "Shuffled: got 2 transforms as separate arguments; expected one list"),
+        (lambda: Chain([FlipX()], [FlipY()]), r"Chain: got 2 transforms as separate arguments; expected one list, \[\[FlipX"),
     ],
 )
 def test_what_cannot_be_is_refused_on_construction(make, message):

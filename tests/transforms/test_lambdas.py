@@ -50,7 +50,11 @@ def test_without_chance_a_function_gets_no_generator():
 
 
 def test_what_a_function_must_not_return_is_said():
-    with pytest.raises(ValueError, match=r"made an image of .30, 20, 3. out of .20, 30, 3.; height and width stay.*derived from Geometric"):
+    with pytest.raises(
+        ValueError,
+        match=r"returned an image of shape .30, 20, 3. for an image of shape .20, 30, 3.; the function must "
+        r"keep height and width.*derived from Geometric",
+    ):
         Lambda(lambda image: image.swapaxes(0, 1))(IMAGE)
     with pytest.raises(TypeError, match="returned NoneType; expected an image"):
         Lambda(lambda image: None)(IMAGE)
@@ -58,7 +62,7 @@ def test_what_a_function_must_not_return_is_said():
         Lambda(lambda image: np.array(image.mean()))(IMAGE)
     with pytest.raises(ConfigError, match="Lambda: fn=3; expected a function"):
         Lambda(3)
-    with pytest.raises(ConfigError, match=r"TransformLike; a function becomes one by Lambda\(function\)"):
+    with pytest.raises(ConfigError, match=r"TransformLike; wrap a function: Lambda\(function\)"):
         Augmentations([inverted])
 
 

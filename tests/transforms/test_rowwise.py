@@ -108,7 +108,7 @@ def test_errors_say_which_images_and_which_transform():
     with pytest.raises(ValueError, match="2 channels") as caught:
         Augmentations([T.FlipX(), T.Hue()])(MANY[..., :2], np.random.default_rng(0))
     assert caught.value.__notes__ == ["in transforms[1], Hue(amount=0.1)", "image 0 of a batch of 200"]
-    with pytest.raises(ValueError, match=r"image 0 of the batch is .* and image \d+ is .*; a batch needs one shape"):
+    with pytest.raises(ValueError, match=r"image 0 of the batch is .* and image \d+ is .*; all images of a batch need the same shape"):
         Augmentations([T.FlipX(), T.RandomCropRandomShape(4, 4)])(MANY, np.random.default_rng(0))
     with pytest.raises(ValueError, match="needs an image of at least 40x40") as caught:
         Augmentations([T.FlipX(), T.RandomCrop((40, 40))])(MANY, np.random.default_rng(0))

@@ -94,7 +94,7 @@ def test_a_batch_is_what_its_images_are_one_by_one(transform):
         augment = Augmentations([transform], boxes="boxes" if chain.sees_boxes else None)
         item = {"image": images, **({"boxes": np.zeros((len(images), 0, 4))} if chain.sees_boxes else {})}
         if len({image.shape for image in one_by_one}) > 1:
-            with pytest.raises(ValueError, match="a batch needs one shape and dtype"):
+            with pytest.raises(ValueError, match="all images of a batch need the same shape and dtype"):
                 augment(item, np.random.default_rng(1))
         else:
             assert_array_equal(augment(item, np.random.default_rng(1))["image"], np.stack(one_by_one), strict=True)

@@ -116,7 +116,7 @@ def test_a_random_resized_crop_scales_as_it_is_told():
         top, left, height, width = params = transform.draw(IMAGE.shape[:2], rng())
         expected = F.resize(IMAGE[top : top + height, left : left + width], (16, 16), interpolation)
         assert_array_equal(transform.image(IMAGE, params), expected)
-    with pytest.raises(ConfigError, match="a crop with interpolation='bilinear', as decoding scales; another"):
+    with pytest.raises(ConfigError, match="a crop with interpolation='bilinear', the interpolation of the decoder; put other crops"):
         DecodeImage(crop=T.RandomResizedCrop((16, 16), interpolation="bicubic"))
 
 

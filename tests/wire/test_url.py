@@ -126,7 +126,7 @@ def test_braces_expand_as_in_a_shell(text, expanded):
         ("zpush://h:1?end=maybe", "end='maybe'; expected 0 or 1"),
         ("zpush://h:1#topic", "a push socket has no topics"),
         ("zpull://h:1", "zpull can only receive; to send, expected one of zpush, zpub, zrpush, zrpub"),
-        ("zpush://h:{1..x}", "is no range; expected such as {0..3}"),
+        ("zpush://h:{1..x}", "is not a range; expected, for example, {0..3}"),
         ("zpush://h:{1..99999999}", "expands to 99999999 URLs"),
         ("nonsense", "'nonsense' is not a URL; expected KIND[+TRANSPORT]://location"),
         ("", "'' is not a URL"),

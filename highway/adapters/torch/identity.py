@@ -38,13 +38,13 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
         PipelineError: the loaders differ in a parameter that is not in ``allow_changed``, or ``allow_changed`` contains an unknown name.
     """
     if unknown := [name for name in allow_changed if name not in here]:
-        raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")
+        raise PipelineError(f"load_state_dict: allow_changed contains {', '.join(unknown)}; the compared parameters are {', '.join(here)}")
     there = {**there, "ranks": here["ranks"]} if there["ranks"][0] == here["ranks"][0] else there  # see of_another_rank
     changed = {name: f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)}
     if refused := [text for name, text in changed.items() if name not in allow_changed]:
         raise PipelineError(
-            f"load_state_dict: another DataLoader saved the state: {'; '.join(refused)}; use the same arguments as then, or accept the "
-            f"changes, after which the rest of the run may differ: load_state_dict(state, allow_changed={list(changed)})"
+            f"load_state_dict: the DataLoader differs from the one that saved the state: {'; '.join(refused)}; use the same arguments, or "
+            f"accept the changes. The rest of the run can then differ: load_state_dict(state, allow_changed={list(changed)})"
         )
     if changed:
         log.warning("load_state_dict: the DataLoader has changed, which allow_changed accepts: %s", "; ".join(changed.values()))
@@ -52,7 +52,9 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
 
 def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str, Any]:
     """Convert the snapshot of one rank for another rank. Lightning saves the state of the first rank, and loads this state on all ranks."""
-    log.warning("load_state_dict: rank %s saved the state, rank %s loads it: samples and order continue, random draws do not", there, here)
+    log.warning(
+        "load_state_dict: rank %s saved the state, but rank %s loads it: samples and order continue, but random numbers do not", there, here
+    )
     resumed = {**resumed, "workers": [], "generators": None}
     if resumed["yielded"] is None:
         return resumed
@@ -72,12 +74,12 @@ def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, An
         return resumed
     if isinstance(loader.dataset, IterableDataset):
         raise PipelineError(
-            f"load_state_dict: the state is in the middle of an epoch that num_workers={then} read; now it is {now}. Each "
-            f"worker has its own part of an IterableDataset: use num_workers={then} until the epoch ends"
+            f"load_state_dict: the state is in the middle of an epoch with num_workers={then}, but now num_workers is {now}. Each worker "
+            f"has its own part of an IterableDataset: use num_workers={then} until the epoch ends"
         )
     log.warning(
-        "DataLoader: %s worker processes began the epoch, and %s continue it: samples and order are the same, random draws of workers "
-        "are not",
+        "DataLoader: %s worker processes began the epoch, but %s continue it: samples and order are the same, but random numbers of "
+        "workers are not",
         then,
         now,
     )

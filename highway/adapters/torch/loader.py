@@ -116,8 +116,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             given = (batch_size != 1, shuffle, sampler, batch_sampler, num_workers, collate_fn, drop_last, workers, isolated, shard)
             if any(part is not None and part is not False and part != 0 for part in given):
                 raise ConfigError(
-                    "DataLoader: a pipeline decides itself what is read, in which order and by how many workers; give DataLoader(pipeline) "
-                    "no other argument but pin_memory"
+                    "DataLoader: the stages of a pipeline define its data, order and workers; DataLoader(pipeline) accepts no further "
+                    "argument except pin_memory"
                 )
             self.workers = "processes"
             self._batches = PipelineItems(self._pipeline)
@@ -130,7 +130,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self.shard:
             if sampler is not None or batch_sampler is not None or isinstance(dataset, IterableDataset):
                 raise ConfigError(
-                    "DataLoader: shard=True makes the sampler itself, for a map-style dataset; leave out sampler and batch_sampler"
+                    "DataLoader: shard=True creates its own sampler, for a map-style dataset; remove sampler and batch_sampler"
                 )
             here, ranks = ranks_of(rank, world_size)
             seed = 0 if generator is None else generator.initial_seed()
@@ -141,7 +141,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             )
             workers = "threads"
         if workers == "processes" and (isolated or per_worker):
-            raise ConfigError('DataLoader: isolated=True and per_worker=True are for threads; add workers="threads", or leave them out')
+            raise ConfigError('DataLoader: isolated=True and per_worker=True are only for threads; add workers="threads", or remove them')
         if workers not in (None, "processes", "threads"):
             raise ConfigError(f"DataLoader: workers={workers!r}; expected 'processes' or 'threads'")
         if workers is None:
@@ -149,7 +149,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             workers = "threads" if own and not isinstance(dataset, IterableDataset) else "processes"
         elif workers == "threads" and isinstance(dataset, IterableDataset):
             raise ConfigError(
-                'DataLoader(workers="threads"): an IterableDataset has no samples by index, which threads could share; leave out workers'
+                'DataLoader(workers="threads"): threads read samples by index, which an IterableDataset does not support; remove workers'
             )
         self.workers = workers
         super().__init__(
@@ -321,7 +321,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise self._received
         if self._received is None and getattr(self._progress, "is_in_stage", False) and not in_stage():
             raise PipelineError(
-                "state_dict: a stage of a pipeline takes the batches ahead of your loop; call state_dict() of the object in your loop"
+                "state_dict: a stage of a pipeline reads the batches before your loop; call state_dict() of the object in your loop"
             )
         return {**to_public(self._received or self._snapshot()), "of": identity_of(self)}
 
@@ -350,7 +350,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             return
         if not isinstance(state, Mapping) or state.get("format") != FORMAT or "order" not in state:
             raise PipelineError(
-                f"load_state_dict: expected what state_dict() of this version's DataLoader over a dataset returned; got {str(state)[:60]}"
+                f"load_state_dict: expected a state of a DataLoader over a dataset, from this version of highway; got {str(state)[:60]}"
             )
         here, there = identity_of(self), state["of"]
         expect_same(here, there, allow_changed)
@@ -362,7 +362,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     @property
     def why_here(self) -> str:
         """Raise an error: this method was removed, because the loader no longer moves itself to another process."""
-        raise AttributeError('DataLoader.why_here is gone: loader.workers ("processes" or "threads") and loader.isolated tell who reads')
+        raise AttributeError('DataLoader.why_here was removed: use loader.workers ("processes" or "threads") and loader.isolated')
 
     def as_torch(self) -> IterableDataset:
         """Return an ``IterableDataset`` of the batches. Deprecated, because this loader is a ``torch.utils.data.DataLoader`` itself."""

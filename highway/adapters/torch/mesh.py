@@ -103,7 +103,7 @@ def _dimensions(mesh: DeviceMesh, data: str | Sequence[str], caller: str) -> lis
         raise ConfigError(f"{caller}: the dimensions of the mesh have no names; create it with init_device_mesh(..., mesh_dim_names=...)")
     if not wanted or (unknown := [name for name in wanted if name not in names]):
         given = f"data={unknown[0]!r} is not a dimension of the mesh" if wanted else "data= is missing"
-        raise ConfigError(f"{caller}: {given}; name the dimensions that share the data: {', '.join(map(repr, names))}")
+        raise ConfigError(f"{caller}: {given}; expected the dimensions along which the data is divided: {', '.join(map(repr, names))}")
     return [number for number, name in enumerate(names) if name in wanted]
 
 
@@ -121,6 +121,7 @@ def members_of(group: dist.ProcessGroup, caller: str) -> list[int]:
     """Return the ranks of a group, in the order of the group."""
     if not isinstance(group, dist.ProcessGroup):  # torch returns a placeholder to processes that are not in the group
         raise ConfigError(
-            f"{caller}: {group!r} is no DeviceMesh and no process group that has this process; pass the mesh, or the group of this process"
+            f"{caller}: {group!r} is neither a DeviceMesh nor a process group that contains this process; pass the mesh, or the group of "
+            "this process"
         )
     return list(dist.get_process_group_ranks(group))

@@ -43,8 +43,8 @@ class PipelineItems(IterableDataset):
         """Check that this is the epoch of the next loop."""
         if epoch != self.epoch:
             raise ConfigError(
-                f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self.epoch}: a pipeline numbers its epochs "
-                "itself; load_state_dict() continues in another one"
+                f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self.epoch}: a pipeline counts its epochs "
+                "itself; use load_state_dict() to continue in another epoch"
             )
 
     def position(self) -> Any:

@@ -23,7 +23,7 @@ _READERS = 4  # minimum number of threads, because two threads might never run a
 _PAUSE = 1e-4  # seconds
 _PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum number of pauses of a thread, and at one place in the code
 _WAYS_OUT = (
-    'leave out workers="threads", so that worker processes read it. If you know that threads may read it, declare '
+    'remove workers="threads", so that worker processes read the dataset. If the dataset is thread-safe, declare '
     "__thread_safe__ = True in its class"
 )
 

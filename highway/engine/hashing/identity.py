@@ -22,7 +22,7 @@ log = logging.getLogger("highway")
 _SOURCES = 64  # maximum number of fingerprints of a stage to read; they are evenly spaced
 MIXTURE = ".mixture"  # "Reader.mixture" in allow_changed allows the reader another mixture of datasets
 _DATASETS = ("dataset", "data_dir")  # parameters of readers
-_DATA = "what it reads (of files their paths, sizes and times count)"
+_DATA = "its data (files are compared by path, size and time)"
 
 
 class Identities:
@@ -79,8 +79,8 @@ class Identities:
         if self._failure is not None:
             name, error = self._failure
             raise PipelineError(
-                f"state_dict: the parameters of {name} cannot be hashed: {type(error).__name__}: {error}; a method fingerprint() of the "
-                "object can return a text that changes with them"
+                f"state_dict: the parameters of {name} cannot be hashed: {type(error).__name__}: {error}; define a method fingerprint() of "
+                "the object that returns a text which changes with the parameters"
             ) from error
         data = self.data() if data is None else data
         return {name: {**stage, "data": data[name]} for name, stage in self._stages.items()}
@@ -107,10 +107,10 @@ def expect_stages(saved: list[str], current: list[str]) -> None:
     """
     if saved != current:
         raise PipelineError(
-            f"load_state_dict: the state was saved by {' -> '.join(saved)}, and this pipeline is {' -> '.join(current)}; a state "
-            "fits only the same stages, which make again the items that waited in it: give each its old name and place, Stage(..., "
-            "name=...); in the place of a gone map put Stage(Identity(), name=...), and name it in allow_changed; to add a map, put "
-            "it into one that is there and name that; else begin anew without the state"
+            f"load_state_dict: the state was saved by {' -> '.join(saved)}, but this pipeline is {' -> '.join(current)}; a state can be "
+            "loaded only by the same stages, because they make the waiting items again. Use the old names and order, Stage(..., "
+            "name=...). If you removed a map, put Stage(Identity(), name=...) in its place and list it in allow_changed. If you added a "
+            "map, call it inside an existing map and list that map. Otherwise start again without the state"
         )
 
 
@@ -131,7 +131,10 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
     parameters = {f"{groups[name]}.{parameter}" for name, stage in current.items() for parameter in [*stage["parameters"], _DATA]}
     if unknown := [name for name in allow_changed if name not in parameters and not any(is_named(stage, [name]) for stage in current)]:
         stages = ", ".join(dict.fromkeys(groups.values()))
-        raise PipelineError(f"load_state_dict: allow_changed names {', '.join(map(repr, unknown))}; the stages are {stages}")
+        raise PipelineError(
+            f"load_state_dict: allow_changed contains {', '.join(map(repr, unknown))}, which is not a stage or parameter; the stages are "
+            f"{stages}"
+        )
     changed: dict[str, dict[str, None]] = {}
     for name, stage in current.items():
         found = dict.fromkeys(_changes(saved[name], stage))
@@ -141,31 +144,31 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
             changed.setdefault(groups[name], {}).update(found)
         if not found and saved[name]["code"] != stage["code"]:
             log.warning(
-                "load_state_dict: the code of %s, or a value that it reads from its class or module, is not what it was when the state was "
+                "load_state_dict: the code of %s, or a value that it reads from its class or module, has changed since the state was "
                 "saved; the rest of the run may differ",
                 name,
             )
         was = saved[name].get("changing", {})
         if others := [part for part, value in stage.get("changing", {}).items() if was.get(part, value) != value]:
             log.warning(
-                "load_state_dict: %s of %s is not what it was when the state was saved. The stage changes this value while it runs, so it "
-                "may be harmless; if it is a parameter, the rest of the run may differ. Attributes with the name of a parameter of the "
-                "constructor are always compared",
+                "load_state_dict: %s of %s has changed since the state was saved. The stage changes this value while it runs, so the "
+                "change may be harmless; if it is a parameter, the rest of the run may differ. Attributes with the name of a parameter of "
+                "the constructor are always compared",
                 ", ".join(others),
                 name,
             )
         if unseen := stage.get("unseen"):
             log.warning(
-                "load_state_dict: of %s, %s cannot be compared with what it was when the state was saved; the rest of the run may differ. "
-                "A method fingerprint() of the object can return a text that changes with it",
+                "load_state_dict: in %s, %s cannot be compared with the value when the state was saved; the rest of the run may differ. "
+                "Define a method fingerprint() of the object that returns a text which changes with the value",
                 name,
                 ", ".join(unseen),
             )
     if changed:
         what = "; ".join(f"{name}: {', '.join(found)}" for name, found in changed.items())
         raise PipelineError(
-            f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved ({what}); "
-            "use the same as then, begin anew without the state, or accept the changes, after which the rest of the run may differ: "
+            f"load_state_dict: {', '.join(changed)} had other parameters or other data when the state was saved ({what}); use the same "
+            "parameters and data, start again without the state, or accept the changes. The rest of the run can then differ: "
             f"load_state_dict(state, allow_changed={list(changed)})" + _exact_way_out(changed)
         )
 

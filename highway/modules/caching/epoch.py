@@ -90,8 +90,8 @@ class Stacker:
         shapes = {array.shape for array in arrays}
         if len(shapes) > 1:
             raise ValueError(
-                f"Cache: field {name!r} has the shapes {sorted(shapes)} in one batch; "
-                "resize the images before it, or give it stack=False and crop behind it"
+                f"Cache: field {name!r} has the shapes {sorted(shapes)} in one batch; resize the images before the cache, or pass "
+                "stack=False and crop after the cache"
             )
         first = arrays[0]
         if first.dtype != np.uint8 or not first.ndim:
@@ -171,7 +171,7 @@ class Passing:
         Raises:
             ValueError: the item is not a batch.
         """
-        way_out = "if it is one sample, say batched=False, or give batch_size= to make batches of samples"
+        way_out = "if the item is one sample, pass batched=False, or batch_size= to make batches of samples"
         try:
             samples = split(item)
         except ValueError as error:

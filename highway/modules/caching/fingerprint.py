@@ -79,8 +79,8 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
             digest.update(" ".join(_states(op.shards)).encode())
     if unseen:
         log.warning(
-            "Cache: maps before it refer to %s, whose changes cannot be seen; give Cache(key=...) a text that you change with them, "
-            "or the cache will serve old items",
+            "Cache: maps before the cache refer to %s, whose changes the cache cannot detect; pass a text as Cache(key=...) and change it "
+            "together with them, otherwise the cache will serve old items",
             ", ".join(dict.fromkeys(unseen)),
         )
     return digest.hexdigest()
@@ -147,6 +147,6 @@ def _states(urls: Sequence[str]) -> Iterator[str]:
 
 def _unknown(value: Any, part: str = "") -> ConfigError:
     return ConfigError(
-        f"Cache: it cannot be seen whether {part}{value!r} still makes the same items: give Cache(key=...) a text that you change when it "
-        "does, or give the component a method fingerprint() that returns one"
+        f"Cache: the cache cannot detect whether {part}{value!r} still makes the same items: pass a text as Cache(key=...) and change it "
+        "when the items change, or define a method fingerprint() of the component that returns such a text"
     )

@@ -32,7 +32,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
         DamagedError: the stages are unknown, or do not create the same sample again.
         OSError: the cache cannot be written.
     """
-    log.warning("cache %s; all samples are checked, and those that are damaged are made again", error)
+    log.warning("cache %s; highway checks all samples and creates the damaged samples again", error)
     wanted: dict[int, list[int]] = defaultdict(list)
     for row in file.damaged():
         wanted[int(file.index["sums"][row])].append(row)
@@ -42,12 +42,12 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
         for row in wanted.pop(checksum(span), ()):
             file.restore(row, span)
         if not wanted:
-            log.warning("cache %s: made again: %d %s", file.path, count, "sample" if count == 1 else "samples")
+            log.warning("cache %s: created again: %d %s", file.path, count, "sample" if count == 1 else "samples")
             return
     if wanted:
         error.add_note(
-            f"highway: {sum(map(len, wanted.values()))} damaged samples cannot be made again as they were, since what stands before the "
-            "cache is not known or has changed; the cache is discarded, and the next run makes it anew"
+            f"highway: {sum(map(len, wanted.values()))} damaged samples cannot be created again, because the stages before the cache are "
+            "unknown or have changed; highway discards the cache, and the next run creates it again"
         )
         raise error
 

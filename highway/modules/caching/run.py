@@ -104,7 +104,7 @@ class CacheRun:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
         if found is not None and not found.settled:
-            log.warning("%s: it lacks what on_error='skip' has left out when it was made; an epoch is decoded to try once more", self)
+            log.warning("%s: samples are missing that on_error='skip' has skipped; highway decodes an epoch to try again", self)
             self._old = found
         elif found is not None:
             self.file = found
@@ -121,7 +121,7 @@ class CacheRun:
     def _fingerprint(self, seed: int) -> str:
         cache = self.cache
         if not cache.key and not self.before:
-            raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when what stands before it changes")
+            raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when the stages before the cache change")
         if cache.key:
             made = " ".join(filter(None, [cache.key, share_of(self.before).name, chance(self.before, seed)]))
         else:
@@ -158,13 +158,13 @@ class CacheRun:
             elif made_in not in ([], [self.file.made_in]) and not is_exact(self.before):
                 before, now = (f"{samples} samples of epoch {made}" for samples, made in (*made_in, self.file.made_in))
                 raise PipelineError(
-                    f"load_state_dict: {self} had {before} when the state was saved, and now has {now}, since on_error='skip' has left out "
-                    "other samples; begin anew without the state"
+                    f"load_state_dict: {self} had {before} when the state was saved, but now has {now}, because on_error='skip' has "
+                    "skipped other samples; start again without the state"
                 )
             yield from self._serving(self.file, items.context).epochs(epoch, index, self.epochs, items.context, position)
         elif served and not items.context.draining:
-            why = "the samples do not fit" if self._full else "the epochs before it have not filled it"
-            raise PipelineError(f"load_state_dict: the state is of a cache that has served, but {self} cannot serve epoch {epoch}: {why}")
+            why = "the samples do not fit" if self._full else "the earlier epochs have not filled it"
+            raise PipelineError(f"load_state_dict: the state was saved with a complete cache, but {self} cannot serve epoch {epoch}: {why}")
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
@@ -214,8 +214,8 @@ class CacheRun:
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
                 f"{self}: it is not complete after the first epoch ({self._why_incomplete()}), and {self.before[0].label} gives this rank "
-                "other samples in each epoch, while other ranks may keep to the samples of their first: some samples would be read twice, "
-                "others never; give the cache more room and leave out no samples, or let a reader be the first stage"
+                "other samples in each epoch. Other ranks may repeat the samples of their first epoch, so some samples would be read "
+                "twice and others never. Raise budget= and skip no samples, or use a reader as the first stage"
             )
         if (plan := fixed_plan_of(self.before)) is not None:
             plan.forget_bad(source.epoch)
@@ -265,8 +265,8 @@ class CacheRun:
             self._batched = takes == "batches" if takes else comes_in_batches(first, maker_of(self.before))
         if not self._batched and self.cache.batch_size is None and not self.cache.stack:
             raise ConfigError(
-                f"Cache: stack=False is for batches, but the first item, {described(first.item)}, is one sample; "
-                "leave it out, or give batch_size= to make batches of samples"
+                f"Cache: stack=False is for batches, but the first item, {described(first.item)}, is one sample; remove stack=False, or "
+                "pass batch_size= to make batches of samples"
             )
         return self._batched
 
@@ -331,8 +331,8 @@ class CacheRun:
         else:
             self._old = made
         if left_out:
-            way_out = "it stays so until the files change or you remove it" if self.file else "another epoch is decoded to try once more"
-            log.warning("%s: it lacks what on_error='skip' has left out, %d errors by now; %s", self, left_out, way_out)
+            way_out = "remove the cache to decode them again" if self.file else "highway decodes another epoch to try again"
+            log.warning("%s: samples are missing that on_error='skip' has skipped (%d errors so far); %s", self, left_out, way_out)
 
     def _add_from(self, tried: CacheFile, writer: FolderWriter, places: Places, arrays: Arrays) -> None:
         """Append the samples of an earlier try that this epoch lacks."""
@@ -370,7 +370,7 @@ class CacheRun:
             why,
             len(writer),
             self.cache.path or "memory",
-            "every epoch is decoded" if self._full else "the cache that is there serves, without the samples that it lacks",
+            "every epoch is decoded" if self._full else "the existing cache is used, without the missing samples",
             way_out,
         )
         writer.close()
@@ -378,7 +378,7 @@ class CacheRun:
     def _why_incomplete(self) -> str:
         if self._full:
             return "the samples do not fit"
-        return "another process writes it" if self._old is None and self.cache.path else "samples were left out"
+        return "another process is writing it" if self._old is None and self.cache.path else "samples were skipped"
 
     def _budget(self) -> int:
         if self.cache.budget is not None:

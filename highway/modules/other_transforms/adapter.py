@@ -60,16 +60,21 @@ class Adapter(ABC):
     field: str | int | None = None
 
     def __post_init__(self) -> None:
-        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
+        require(
+            self.boxes is not None or not self.with_boxes,
+            self,
+            "with_boxes",
+            "an empty list unless boxes= is set to the field of the boxes",
+        )
         self._owner = type(self).__name__
         self._given = self.transforms if isinstance(self.transforms, list) else [self.transforms]
         for transform in self._given:
             if inspect.isclass(transform):
                 name = transform.__name__
-                raise ConfigError(f"{self._owner}: {name} is a class, an instance is meant: {name}(...)")
+                raise ConfigError(f"{self._owner}: {name} is a class; pass an instance: {name}(...)")
             stage = "Augmentations" if isinstance(transform, TransformLike) else stage_of(transform)
             if stage not in ("", self._owner):
-                raise ConfigError(f"{self._owner}: {transform} is of another package; the stage {stage}([...]) applies it")
+                raise ConfigError(f"{self._owner}: {transform} belongs to another package; use the stage {stage}([...])")
         fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
         moves = any(self._moves_pixels(transform) for transform in with_inner(self._given) if not hasattr(transform, "transforms"))
         self._targets = Targets(self._owner, *fields, follow=TARGETS if moves else (), all_named=self.with_boxes is not None)
@@ -91,8 +96,8 @@ class Adapter(ABC):
         image, belongs, rows = self._changed(target, rng)
         if not isinstance(image, np.ndarray):
             raise ValueError(
-                f"{self._owner}: the image came out as a {type(image).__name__}; expected an array: leave out what converts it, such as "
-                "ToTensorV2 or ToPILImage, since batches become tensors where they are handed over"
+                f"{self._owner}: the transforms returned the image as a {type(image).__name__}; expected an array: remove conversions such "
+                "as ToTensorV2 or ToPILImage (to_device converts batches to tensors)"
             )
         checked_image(image, self._owner)
         self._expect_rows(target, belongs, rows, image)
@@ -108,17 +113,24 @@ class Adapter(ABC):
 
     def _expect_rows(self, target: Target, belongs: Target, rows: np.ndarray | None, image: np.ndarray) -> None:
         if rows is not None and len(rows) != len(belongs["boxes"]):
-            raise ValueError(f"{self._owner}: {len(rows)} of the labels came out with {len(belongs['boxes'])} boxes; expected one for each")
+            raise ValueError(
+                f"{self._owner}: the transforms returned {len(rows)} labels and {len(belongs['boxes'])} boxes; expected one label for each "
+                "box"
+            )
         for role, what in (("points", "points"), ("mask", "masks")):
             if role not in belongs or (role == "mask" and target[role].ndim == 2):
                 continue
             had, has = len(target[role]), len(belongs[role])
             with_boxes = rows is not None and role == "mask" and self._targets.goes_with_boxes(role) and has == len(rows)
             if had != has and not with_boxes:
-                way_out = ", or name their field in with_boxes" * (role == "mask")
-                raise ValueError(f"{self._owner}: {has} of {had} {what} came out; leave out what removes them{way_out}")
+                way_out = ", or add their field to with_boxes" * (role == "mask")
+                raise ValueError(
+                    f"{self._owner}: the transforms returned {has} of {had} {what}; remove the transform that removes them{way_out}"
+                )
         if "mask" in belongs and belongs["mask"].shape[-2:] != image.shape[:2]:
-            raise ValueError(f"{self._owner}: the mask came out as {belongs['mask'].shape}, but its image as {image.shape}")
+            raise ValueError(
+                f"{self._owner}: the transforms returned a mask of shape {belongs['mask'].shape} for an image of shape {image.shape}"
+            )
 
 
 def imported(module: str, owner: str, command: str) -> Any:
@@ -130,7 +142,7 @@ def imported(module: str, owner: str, command: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{owner} needs {module.partition('.')[0]}, which is not installed here: {command}") from error
+        raise ConfigError(f"{owner} needs {module.partition('.')[0]}, which is not installed: {command}") from error
 
 
 def with_inner(transforms: Iterable[Any]) -> Iterator[Any]:

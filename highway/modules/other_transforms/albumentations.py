@@ -81,7 +81,9 @@ class Albumentations(Adapter):
         A = _albumentations()
         for transform in self._given:
             if not isinstance(transform, (A.BasicTransform, A.BaseCompose)):
-                raise ConfigError(f"Albumentations: {transform!r} is no transform of it; a function is one by A.Lambda(image=function)")
+                raise ConfigError(
+                    f"Albumentations: {transform!r} is not a transform of Albumentations; for a function, use A.Lambda(image=function)"
+                )
         for transform in with_inner(self._given):
             _expect_usable(A, transform)
 
@@ -129,8 +131,8 @@ class Albumentations(Adapter):
             points, order = _unnumbered(done["keypoints"], 2)
             if not np.array_equal(order, np.arange(len(given["keypoints"]))):
                 raise ValueError(
-                    f"Albumentations: {len(points)} of {len(given['keypoints'])} points came out, or in another order; what belongs to "
-                    "them would no longer fit: leave out what removes them"
+                    f"Albumentations: the transforms returned {len(points)} of {len(given['keypoints'])} points, or another order, so "
+                    "fields of the points would no longer match; remove the transform that removes or reorders points"
                 )
             belongs["points"] = (points + _HALF).reshape(target["points"].shape)
         if "mask" in target:
@@ -149,15 +151,15 @@ def _expect_usable(A: Any, transform: Any) -> None:
     """Raise ConfigError if a transform defines annotations itself, or needs other inputs."""
     name = type(transform).__name__
     if getattr(transform, "bbox_labels", None) is not None:
-        raise ConfigError(f"Albumentations: {name} goes by bbox_labels, which are not given to it; take mask_indices")
+        raise ConfigError(f"Albumentations: {name} needs bbox_labels, which highway does not pass; use mask_indices")
     if not isinstance(transform, A.Compose):
         return
     said = [parameter for role, parameter in _OF_COMPOSE.items() if role in transform.processors]
     said += ["additional_targets"] * bool(transform.additional_targets)
     if said:
         raise ConfigError(
-            f"Albumentations: the {name} has {' and '.join(said)} of its own; make it without them, and say here what belongs to the "
-            "image: Albumentations([...], boxes='boxes', points='points', mask='mask', with_boxes=['labels'], min_visibility=0.1)"
+            f"Albumentations: the {name} sets {' and '.join(said)} itself; create it without these parameters, and set the annotations of "
+            "the image here: Albumentations([...], boxes='boxes', points='points', mask='mask', with_boxes=['labels'], min_visibility=0.1)"
         )
 
 
@@ -174,7 +176,7 @@ def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
     narrow = mask.astype(np.int32)
     if (narrow != mask).any():
         raise ValueError(
-            f"Albumentations: the mask is {mask.dtype} with values from {mask.min()} to {mask.max()}; OpenCV takes those of int32"
+            f"Albumentations: the mask is {mask.dtype} with values from {mask.min()} to {mask.max()}; OpenCV supports only values of int32"
         )
     return narrow
 

@@ -64,7 +64,9 @@ class TorchvisionV2(Adapter):
             imported("torchvision", "TorchvisionV2", _COMMAND)
         for transform in with_inner(self._given):
             if type(transform).__module__ == "torchvision.transforms.transforms":
-                raise ConfigError(f"TorchvisionV2: {type(transform).__name__} is of version 1; take that of torchvision.transforms.v2")
+                raise ConfigError(
+                    f"TorchvisionV2: {type(transform).__name__} is a transform of version 1; use the transform of torchvision.transforms.v2"
+                )
 
     def _moves_pixels(self, transform: Any) -> bool:
         modules = {cls.__module__.rpartition(".v2.")[2] for cls in type(transform).__mro__}
@@ -76,7 +78,7 @@ class TorchvisionV2(Adapter):
         transforms = copy.deepcopy(self._given)
         for transform in with_inner(transforms):
             if isinstance(transform, v2.ConvertBoundingBoxFormat):
-                raise ConfigError("TorchvisionV2: leave out ConvertBoundingBoxFormat; boxes are x1, y1, x2, y2 here, as they come in")
+                raise ConfigError("TorchvisionV2: remove ConvertBoundingBoxFormat; boxes must stay x1, y1, x2, y2")
             if getattr(transform, "inplace", False):
                 transform.inplace = False  # otherwise the transform would write into the item
         return v2.Compose(transforms or [v2.Identity()])
@@ -99,7 +101,7 @@ class TorchvisionV2(Adapter):
             done = compose(given)
         if not isinstance(done, dict) or (lost := given.keys() - done.keys()):
             what = f"a dict without {', '.join(sorted(lost))}" if isinstance(done, dict) else f"a {type(done).__name__}"
-            raise ValueError(f"TorchvisionV2: the transforms made {what} of a dict with {', '.join(given)}; expected the same fields")
+            raise ValueError(f"TorchvisionV2: the transforms returned {what} for a dict with {', '.join(given)}; expected the same fields")
         belongs: Target = {}
         rows = None
         if "boxes" in target:

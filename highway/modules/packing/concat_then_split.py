@@ -88,7 +88,7 @@ class ConcatThenSplit:
         if any(other != counts for other in others):
             number, lengths = next((number, found) for number, found in enumerate(zip(*sequences.counts)) if len(set(found)) > 1)
             named = dict(zip(sequences.known, lengths, strict=True))
-            raise sequences.error(number, f"ConcatThenSplit: the fields of a sequence have lengths {named}; expected one")
+            raise sequences.error(number, f"ConcatThenSplit: the fields of a sequence have lengths {named}; expected equal lengths")
         waiting.expect_fields_of(sequences, first, "ConcatThenSplit")
         if first or not all(counts):
             sequences = sequences.at([number for number in range(first, len(counts)) if counts[number]])

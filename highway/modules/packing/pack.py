@@ -197,8 +197,11 @@ class _Bins:
         for name, counts in zip(sequences.known, sequences.counts, strict=True):
             if counts[number] > (length := self._pack.limit(name)):
                 if name in self._pack.budgets:
-                    what = f"Pack: field {name!r} of a sequence counts {counts[number]}, more than budgets={self._pack.budgets} allow"
-                    raise sequences.error(number, f"{what}; raise the budget, or drop or shrink such samples before, by a map")
+                    what = (
+                        f"Pack: field {name!r} of a sequence uses {counts[number]} of its budget, more than budgets={self._pack.budgets} "
+                        "allow"
+                    )
+                    raise sequences.error(number, f"{what}; raise the budget, or drop or shorten such samples in an earlier map")
                 what = f"Pack: a sequence of field {name!r} has {counts[number]} values, more than a row of length={length}"
-                way_out = "cut it before, by a map, or say ConcatThenSplit, which cuts sequences where a row is full"
+                way_out = "truncate it in an earlier map, or use ConcatThenSplit, which splits sequences at the end of a row"
                 raise sequences.error(number, f"{what}; {way_out}")

@@ -72,8 +72,8 @@ class Sequences:
         if self.inputs and self.known != others.known:
             raise others.error(
                 number,
-                f"{component}: a sample has fields {others.known}, but others have {self.known}; expected the same in all (each value of a "
-                "list is taken for a field: make it an array)",
+                f"{component}: a sample has fields {others.known}, but others have {self.known}; expected the same fields in all samples "
+                "(highway treats each value of a list as a field: convert the list to an array)",
             )
 
     def error(self, number: int, what: str) -> ValueError:
@@ -115,8 +115,8 @@ def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
     numbers = [column for column in columns if isinstance(column, np.ndarray) and column.ndim == 1]
     if not lists or len(lists) + len(numbers) != len(columns) or len(set(map(len, columns))) != 1:
         raise ValueError(
-            "batched=True, but what comes in is no batch of sequences; make batches by ragged='list' or 'offsets', in which all fields "
-            "that have an axis are ragged, of samples that are dicts or tuples, or of arrays by 'offsets'"
+            "batched=True, but the input is not a batch of sequences; use batches with ragged='list' or 'offsets', in which all fields "
+            "with an axis are ragged, from samples that are dicts or tuples, or batches of arrays with ragged='offsets'"
         )
     return tuple(found), columns
 
@@ -217,7 +217,7 @@ def cost_of(value: Any, count: int) -> int:
     if np.ndim(value):
         return count
     if (cost := int(value)) < 0 or cost != value:
-        raise ValueError(f"budgets: a sample counts {value!r}; expected a whole number of at least 0, or an array")
+        raise ValueError(f"budgets: a sample has the value {value!r}; expected a whole number of at least 0, or an array")
     return cost
 
 
@@ -238,7 +238,7 @@ def length_of_row(length: Length, name: Field) -> int:
     if isinstance(length, int):
         return length
     if name not in length:
-        raise ValueError(f"field {name!r} is not one of length={length}; say its length, or leave it out by Select before")
+        raise ValueError(f"field {name!r} is not in length={length}; add its length, or remove the field with an earlier Select")
     return length[name]
 
 

@@ -146,8 +146,10 @@ def _expect_objects(targets: Sequence[Target]) -> None:
     for row, target in enumerate(targets):
         if target["image"].shape != first.shape:
             raise ValueError(
-                f"CopyPaste: image 0 of the batch is {first.shape} and image {row} is {target['image'].shape}; objects are pasted "
-                "where they are, so bring images to one size before, as with LargeScaleJitter"
+                f"CopyPaste: image 0 of the batch has the shape {first.shape} and image {row} has the shape {target['image'].shape}; "
+                "objects keep their positions, so resize all images to the same shape first, for example with LargeScaleJitter"
             )
         if target["mask"].ndim != 3:
-            raise ValueError(f"CopyPaste: the mask of image {row} is {target['mask'].shape}; expected one for each object, (N, H, W)")
+            raise ValueError(
+                f"CopyPaste: the mask of image {row} has the shape {target['mask'].shape}; expected one mask for each object, (N, H, W)"
+            )

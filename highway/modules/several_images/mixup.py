@@ -74,8 +74,8 @@ class _Mixing:
         image = image_field(item) if self.field is None else self.field
         if belongs := [name for name in known if name in _NOT_MIXED]:
             raise ValueError(
-                f"{owner} mixes images and labels, and would leave {belongs[0]!r} to the wrong image; leave it out with Select, or use "
-                "Mosaic or CopyPaste, which take boxes and masks along"
+                f"{owner} mixes images and labels, but cannot mix {belongs[0]!r}, which would no longer match the images; remove it with "
+                "Select, or use Mosaic or CopyPaste, which support boxes and masks"
             )
         if self.labels is not None:
             return image, self.labels
@@ -83,7 +83,9 @@ class _Mixing:
         if not isinstance(item, dict) and len(known) == 2:
             label = 1 if image in (0, -2) else 0
         if label is None:
-            raise KeyError(f"{owner}: which field holds the labels? The item has {', '.join(map(repr, known))}; say labels=")
+            raise KeyError(
+                f"{owner}: cannot tell which field contains the labels; the item has {', '.join(map(repr, known))}; pass labels="
+            )
         return image, label
 
     def _soft(self, given: Any) -> np.ndarray:
@@ -91,7 +93,10 @@ class _Mixing:
         owner, labels = type(self).__name__, np.asarray(given)
         if labels.ndim == 2 and labels.dtype.kind in "biuf":
             if self.num_classes not in (None, labels.shape[1]):
-                raise ValueError(f"{owner}: labels are {labels.shape}, for {labels.shape[1]} classes, not num_classes={self.num_classes}")
+                raise ValueError(
+                    f"{owner}: labels have the shape {labels.shape}, so there are {labels.shape[1]} classes, but "
+                    f"num_classes={self.num_classes}"
+                )
             return labels.astype(np.float32)
         if labels.ndim != 1 or (labels.dtype.kind not in "iu" and len(labels)):
             raise ValueError(
@@ -99,7 +104,7 @@ class _Mixing:
                 "class (B, num_classes)"
             )
         if self.num_classes is None:
-            raise ValueError(f"{owner}: labels are whole numbers; say of how many classes: num_classes=")
+            raise ValueError(f"{owner}: labels are whole numbers; pass the number of classes as num_classes=")
         wrong = np.flatnonzero((labels < 0) | (labels >= self.num_classes))
         if len(wrong):
             raise ValueError(
@@ -210,5 +215,7 @@ def _images(value: Any, owner: str) -> np.ndarray:
     images = [checked_image(image, owner) for image in value]
     if len(shapes := {(image.shape, str(image.dtype)) for image in images}) > 1:
         shown = " and ".join(f"{shape} {dtype}" for shape, dtype in sorted(shapes)[:2])
-        raise ValueError(f"{owner}: images of {shown} are in one batch; bring them to one size and dtype before, as with RandomResizedCrop")
+        raise ValueError(
+            f"{owner}: a batch contains images of {shown}; make their shapes and dtypes equal first, for example with RandomResizedCrop"
+        )
     return np.stack(images) if images else np.empty((0, 0, 0, 0), np.uint8)

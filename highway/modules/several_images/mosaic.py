@@ -84,7 +84,12 @@ class Mosaic:
     field: str | int | None = None
 
     def __post_init__(self) -> None:
-        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
+        require(
+            self.boxes is not None or not self.with_boxes,
+            self,
+            "with_boxes",
+            "an empty list unless boxes= is set to the field of the boxes",
+        )
         fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
         self._targets = Targets("Mosaic", *fields, all_named=self.with_boxes is not None)
 
@@ -111,8 +116,8 @@ class Mosaic:
             several = next((target[role].shape for target in targets if role in target and target[role].ndim == 3), None)
             if several and not self._targets.goes_with_boxes(role):
                 raise ValueError(
-                    f"Mosaic: {role} of shape {several} have a row for each object, and boxes may be removed here; say so: "
-                    f"with_boxes=[..., {getattr(self, role)!r}]"
+                    f"Mosaic: {role} of shape {several} have a row for each object, and this stage can remove boxes; add the field to "
+                    f"with_boxes, so that its rows are removed with the boxes: with_boxes=[..., {getattr(self, role)!r}]"
                 )
 
     def _drawn(self, row: int, targets: Sequence[Target], rng: Generator) -> list[tuple[_Part, Target]]:
@@ -182,7 +187,9 @@ class Mosaic:
         if role != "mask":
             return joined(values, role, "Mosaic")
         if len({value.ndim for value in values}) > 1:
-            raise ValueError("Mosaic: some images have a mask (H, W), and some masks of objects (N, H, W); expected the same of all")
+            raise ValueError(
+                "Mosaic: some images have a mask (H, W), and some have masks of objects (N, H, W); expected the same kind for all images"
+            )
         counts = [len(value) for value in values] if values[0].ndim == 3 else []
         ends = np.cumsum(counts).tolist()
         masks = np.zeros((*ends[-1:], *self.shape), np.result_type(*values))

@@ -299,14 +299,14 @@ def test_img2img_shows_pairs_side_by_side(send, no_display):
 @pytest.mark.parametrize(
     ("item", "options", "message"),
     [
-        ((np.zeros((2, 8), np.float32), np.zeros(2, np.int32)), [], "which is no image"),
+        ((np.zeros((2, 8), np.float32), np.zeros(2, np.int32)), [], "which is not an image"),
         ((IMAGES, np.zeros(3, np.int32)), [], "field 1 has 3 values for 2 images"),
         ((IMAGES,), ["-m", "img2img"], "img2img needs two"),
         ((IMAGES,), ["--boxes", "1"], "no field 1; the item has 0"),
         (
             {"image": IMAGES, "gt": np.zeros((2, 4), np.float32)},
             ["--boxes", "gt"],
-            "field 'gt' holds float32 (4,) for an image of height 8",
+            "field 'gt' contains float32 (4,) for an image of height 8",
         ),
     ],
 )
