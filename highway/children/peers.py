@@ -284,7 +284,7 @@ class _PeerRun(ReceivingRun):
 
     def _lost(self, error: LinkError) -> BaseException:
         gone = self._receiver is not None and self._receiver.connections.is_over
-        why = "it has ended without a word: its output, or the log of the kernel (dmesg), has the reason" if gone else str(error)
+        why = "this rank has ended without an error message; look at its output and the log of the kernel (dmesg)" if gone else str(error)
         return RemoteError(f"{NAME}: rank {self._peers.rank} gets its items from {self._reader}, and {why}")
 
     def _note_begin(self, value: Begun) -> None:

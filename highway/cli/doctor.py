@@ -94,8 +94,8 @@ def owners_of_commands(path: str | None = None) -> str:
         found = shutil.which(name, path=path)
         text = Path(found).read_text(errors="replace")[:4096] if found else ""
         owner = next((package for package in ("highway", "tensorcom") if re.search(rf"^(from|import) {package}\b", text, re.MULTILINE)), "")
-        owners.setdefault(owner or ("another program" if found else "nobody"), []).append(name)
-    parts = [f"{', '.join(names)} of {owner}" for owner, names in owners.items()]
+        owners.setdefault(owner or ("another program" if found else "not installed"), []).append(name)
+    parts = [f"{', '.join(names)}: {owner}" for owner, names in owners.items()]
     if others := [_OF_TENSORCOM[name] for owner, names in owners.items() if owner != "highway" for name in names]:
         parts.append(f"to always run highway's commands, use: highway {', highway '.join(others)}")
     return "; ".join(parts)

@@ -236,7 +236,7 @@ class PipelineStats:
         last = self.stages[-1]
         waited = last.share(last.blocked)
         if last.shape == "sink" and waited > 0.5:
-            return f"What receives from {last.name} is the bottleneck: it waited {percent(waited)} of its time for that."
+            return f"The receivers of {last.name} are the bottleneck: {last.name} waited {percent(waited)} of its time for them."
         if not last.items:
             return "Nothing has passed through yet."
         if self.seconds < SHORTEST and sum(stage.busy for stage in self.stages) < SHORTEST:

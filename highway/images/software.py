@@ -70,8 +70,8 @@ class Comparison:
             return
         (first, there), (other, here) = self._first, made
         log.warning(
-            "%s: its senders differ, so the same seed gives other batches on each: %s has %s; %s has %s. Install the same on both, as "
-            "`highway doctor` lists it",
+            "%s: its senders have different software, so the same seed gives different batches: %s has %s; %s has %s. Install the "
+            "same versions on both; `highway doctor` lists them",
             *(self._link, there, first, here, other),
         )
 

@@ -118,8 +118,8 @@ def test_it_says_which_package_owns_the_commands_that_tensorcom_has_too(tmp_path
     script(tmp_path, "tensorstat", "#!/usr/bin/python\nimport numpy as np\nfrom tensorcom import zcom\n")
     script(tmp_path, "tensorshow", "#!/bin/sh\n")
     assert doctor.owners_of_commands(str(tmp_path)) == (
-        "tensormon of highway; tensorshow of another program; tensorstat of tensorcom; "
-        "serve-imagenet-dir, serve-imagenet-shards of nobody; to always run highway's commands, use: "
+        "tensormon: highway; tensorshow: another program; tensorstat: tensorcom; "
+        "serve-imagenet-dir, serve-imagenet-shards: not installed; to always run highway's commands, use: "
         "highway show, highway stat, highway serve-dir, highway serve-shards"
     )
     assert "commands" in found()

@@ -66,7 +66,7 @@ def test_waiting_for_receivers_is_no_work(tmp_path):
     with Pipeline([range(10), ZMQSink(f"ipc://@highway-{uuid.uuid4().hex}", receivers=1)]) as pipeline:
         pipeline.start()
         figures = wait_until(lambda: (found := pipeline.stats()).stages[-1].share(found.stages[-1].blocked) > 0.8 and found)
-    assert figures.bottleneck.startswith("What receives from ZMQSink is the bottleneck: it waited ")
+    assert figures.bottleneck.startswith("The receivers of ZMQSink are the bottleneck: ZMQSink waited ")
 
 
 def test_what_a_pipeline_uses_is_known_with_the_machine():

@@ -67,7 +67,7 @@ resource.setrlimit(resource.RLIMIT_AS, (size + ({room} << 20),) * 2)
             "run(Pipeline([range(9)]), print)",
             "raise the limit (ulimit -u, or the con",
         ),
-        ("Connection", 8, 20, "Connection('zpull://127.0.0.1:0')", "ZeroMQ cannot start: the system gives this process no more threads"),
+        ("Connection", 8, 20, "Connection('zpull://127.0.0.1:0')", "ZeroMQ cannot start: this process cannot start more threads"),
     ],
 )
 def test_a_process_that_gets_no_more_threads_says_so(imports, stack, room, code, said):

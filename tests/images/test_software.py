@@ -58,8 +58,8 @@ def test_senders_with_other_decoders_are_told_once(ipc, caplog):
     other = software().replace("JPEGs by ", "JPEGs by an older ")
     (said,) = received(ipc, caplog, (software(), "gpu1"), (other, "gpu2"), (other, "gpu3"))
     assert said.partition(": its senders")[2] == (
-        f" differ, so the same seed gives other batches on each: gpu1 has {software()}; gpu2 has {other}. "
-        "Install the same on both, as `highway doctor` lists it"
+        f" have different software, so the same seed gives different batches: gpu1 has {software()}; gpu2 has {other}. "
+        "Install the same versions on both; `highway doctor` lists them"
     )
 
 

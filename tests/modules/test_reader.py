@@ -347,7 +347,7 @@ def test_a_sample_with_a_value_that_no_batch_holds_is_skipped_alone(value, ragge
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_no_sample_is_none(batch_size):
     error = failure(Reader(Samples(20, {7: None}), batch_size), TypeError)
-    assert "the dataset has returned None; expected a sample\nhighway: the error was raised for sample 7 of Samples" in error
+    assert "the dataset returned None; expected a sample\nhighway: the error was raised for sample 7 of Samples" in error
 
 
 def test_keys_that_are_too_few_are_an_error():

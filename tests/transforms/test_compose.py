@@ -140,7 +140,7 @@ def test_a_size_that_a_transform_does_not_say_is_an_error_that_names_it():
         (lambda: SomeOf(3, [FlipX()]), "SomeOf: n=3; expected from 0 to the number of transforms, 1"),
         (lambda: SomeOf((2, 1), [FlipX()]), r"SomeOf: n=\(2, 1\); expected \(least, greatest\), at least 0"),
         (lambda: Sometimes(2, FlipX()), "Sometimes: p=2.*; expected a probability from 0 to 1"),
-        (lambda: Sometimes(0.5, [FlipX]), "FlipX is a class, an instance is meant"),
+        (lambda: Sometimes(0.5, [FlipX]), "FlipX is a class; pass an instance"),
         (lambda: OneOf(FlipX(), FlipY()), r"OneOf: got 2 transforms as .*; expected one list, \[FlipX.*, FlipY\(p=0.5\)\]$"),
         (lambda: OneOf([FlipX(), FlipY()], FlipX()), "OneOf: got 2 transforms as separate arguments; expected one list"),
         (lambda: SomeOf(2, FlipX(), FlipY(), Rotate(5)), "SomeOf: got 3 transforms as separate arguments; expected one list"),

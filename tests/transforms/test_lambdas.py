@@ -53,7 +53,7 @@ def test_what_a_function_must_not_return_is_said():
     with pytest.raises(
         ValueError,
         match=r"returned an image of shape .30, 20, 3. for an image of shape .20, 30, 3.; the function must "
-        r"keep height and width.*derived from Geometric",
+        r"keep height and width.*derive a transform from Geometric",
     ):
         Lambda(lambda image: image.swapaxes(0, 1))(IMAGE)
     with pytest.raises(TypeError, match="returned NoneType; expected an image"):

@@ -122,7 +122,7 @@ class Subscription:
                 self._check_patience()
                 continue
             except FrameError as error:
-                print(f"left out: {for_terminal(error)}", file=sys.stderr, flush=True)
+                print(f"message skipped: {for_terminal(error)}", file=sys.stderr, flush=True)
             self._since = time.monotonic()
             self._hint = float("inf")
             if arrived is not None:

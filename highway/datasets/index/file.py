@@ -102,7 +102,7 @@ class IndexFile:
         log.warning("%s: its part for %r is damaged, and is computed again; remove the file, which is then written again", self._path, name)
         group = self._again(name)
         if group.state != (size, mtime_ns) or group.lengths != [length for _, length in kinds]:
-            raise DatasetError(f"{self._path}: the file {name!r} has changed since the dataset was opened; begin anew")
+            raise DatasetError(f"{self._path}: the file {name!r} has changed since the dataset was opened; open the dataset again")
         return group.arrays
 
 

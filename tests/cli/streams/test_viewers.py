@@ -69,7 +69,7 @@ def test_a_message_that_is_no_batch_is_told_and_left_out(tmp_path, capsys):
     finally:
         sender.close(0)
     captured = capsys.readouterr()
-    assert captured.err.count("left out: ") == 2 and "array 0: the header has 9 bytes" in captured.err
+    assert captured.err.count("message skipped: ") == 2 and "array 0: the header has 9 bytes" in captured.err
     assert "1 batches, 0.0 MB; gaps 0, malformed 2 (could not be decoded)" in captured.out
 
 
