@@ -267,9 +267,7 @@ def test_the_death_of_the_process_that_reads_is_named_at_once():
         assert first.stdout.readline() == b"there\n"
         first.send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
-        with pytest.raises(
-            RemoteError, match=rf"rank 1 gets its items from process {first.pid} \(rank 0\), and this rank has ended"
-        ):
+        with pytest.raises(RemoteError, match=rf"rank 1 gets its items from process {first.pid} \(rank 0\), and this rank has ended"):
             while True:
                 pipeline.dequeue()
         assert time.monotonic() - killed_at < 10
