@@ -1,6 +1,6 @@
-"""From decoded images on disk or in memory to batches of 64 uint8 images of 224x224, random-resized crop and flip: no decoding.
+"""Measure batches of 64 uint8 images of 224x224 from decoded images, on disk or in memory: random resized crop and flip, no decoding.
 
-Each case runs in a process of its own, over the same whole images, and all take turns. The first epoch, which decodes, comes before.
+Each case runs in its own process on the same images, and the cases take turns. The first epoch, which decodes, is not measured.
 """
 
 from __future__ import annotations

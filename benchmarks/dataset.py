@@ -1,4 +1,4 @@
-"""A folder of JPEGs like ImageNet's: decoding cost follows the bytes, so the mean size is what counts (ImageNet: 110 kB)."""
+"""Make a folder of JPEGs like ImageNet's. The cost of decoding depends on the bytes, so the files have the same mean size (110 kB)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How much the engine costs: items per second over one hop, batches by reference through three stages, against queue.Queue."""
+"""Measure the cost of the engine: items per second from stage to stage, and batches by reference through three stages.
+
+The comparison is plain threads with a ``queue.Queue`` between them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def with_queues(source: list[object], hops: int, nbytes: int = 0) -> Work:
 
 def main() -> None:
     arguments = parser(__doc__, rounds=7)
-    arguments.add_argument("--items", type=int, default=20_000, help="items, or batches, a turn (default: %(default)s)")
+    arguments.add_argument("--items", type=int, default=20_000, help="items or batches per turn (default: %(default)s)")
     given = parse(arguments, items=2_000)
     report = Report("engine", given.record)
     report.line(machine("highway-data", "numpy"))

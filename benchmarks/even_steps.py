@@ -1,8 +1,8 @@
-"""How much longer do ranks wait for the slowest one, if the costs of samples differ? It counts, and measures no time.
+"""Compute how much longer ranks wait for the slowest rank if the costs of samples differ. Nothing is timed.
 
-Eight ranks read two epochs. The time of a step is the cost of the rank with the most work, so the sum of these costs over all steps is the
-time of a training in which computing is all. The bound is what no assignment of the same global batches can beat: in each step the mean of
-the ranks, or the largest sample.
+Eight ranks read two epochs. The time of a step is the cost of the rank with the most work. The sum over all steps is therefore the time of
+a training that only computes. The bound is the best possible time for the same global batches: in each step the mean over the ranks, or
+the cost of the largest sample.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def costs_of(count: int) -> dict[str, np.ndarray]:
 
 def main() -> None:
     options = parser(__doc__, 1)
-    options.add_argument("--samples", type=int, default=16384, help="samples of an epoch (default: %(default)s)")
+    options.add_argument("--samples", type=int, default=16384, help="samples per epoch (default: %(default)s)")
     given = parse(options, samples=1024)
     report = Report("even_steps", given.record)
     report.line(machine("numpy"))

@@ -1,7 +1,7 @@
-"""What holds the samples: images from a folder, shards, records, databases and tables, and records of 1 kB against highway's peers.
+"""Compare file formats: images from a folder, shards, records, databases and tables, and records of 1 kB in highway and other libraries.
 
-The images of all formats are the same, in the same order, and one process reads them in turns. The records of 1 kB lie in the same files
-for all.
+The images of all formats are the same, in the same order, and one process reads the formats in turns. All libraries read the same files of
+records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our DataLoader against torch's on the same dataset: samples per second, the first batch, memory."""
+"""Compare highway's ``DataLoader`` with torch's on the same dataset: samples per second, first batch and memory."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ def memories(report: Report, data: Any, options: Any) -> None:
 
 def main() -> None:
     arguments = parser(__doc__, rounds=5)
-    arguments.add_argument("--workers", type=int, default=2, help="threads, or processes (default: %(default)s)")
-    arguments.add_argument("--batches", type=int, default=12, help="batches a turn (default: %(default)s)")
-    arguments.add_argument("--kind", action="append", metavar="KIND", help="part of a kind of dataset's name; may be given more than once")
+    arguments.add_argument("--workers", type=int, default=2, help="number of threads or processes (default: %(default)s)")
+    arguments.add_argument("--batches", type=int, default=12, help="batches per turn (default: %(default)s)")
+    arguments.add_argument("--kind", action="append", metavar="KIND", help="run only datasets whose names contain this text; can be repeated")
     options = parse(arguments, batches=3)
     report = Report("handover", options.record)
     report.line(machine("highway-data", "numpy", "torch", "opencv-python-headless", "pillow"))

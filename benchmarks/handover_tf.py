@@ -1,7 +1,7 @@
-"""How batches enter tf.data and JAX: highway's adapters against the other routes, of batches that are there already.
+"""Compare the ways of batches into tf.data and JAX: highway's adapters and others.
 
-What makes the batches costs nothing here, so that the hand-over is what is measured: batches of 9.6 MB, whose copies count, and of 1.3 kB,
-of which each costs the route alone. ``tox -e bench-handover-tf`` runs it in an environment of its own.
+The batches exist before the measurement, so that only the hand-over is measured: batches of 9.6 MB, which show the cost of copies, and
+batches of 1.3 kB, which show the cost of each call. ``tox -e bench-handover-tf`` runs this script in its own environment.
 """
 
 from __future__ import annotations

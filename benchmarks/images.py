@@ -1,6 +1,6 @@
-"""A folder of JPEGs to batches of 64 uint8 images of 224x224, random-resized crop and flip: highway against its peers.
+"""Compare highway with other loaders: a folder of JPEGs to batches of 64 uint8 images of 224x224, random resized crop and flip.
 
-Each runs in a process of its own, and all take turns. They read the same files in the same order, and cut out the same boxes.
+Each loader runs in its own process, and the loaders take turns. They read the same files in the same order, and cut out the same boxes.
 """
 
 from __future__ import annotations

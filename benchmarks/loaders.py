@@ -1,4 +1,4 @@
-"""What the tables of loaders have in common: their cases, each a script in a process of its own, and the options."""
+"""The parts that the tables of loaders share: the cases, each a script in its own process, and the options."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Case:
 def options(description: str | None, epochs: int) -> argparse.Namespace:
     """Read the options of a table of loaders."""
     parser = measure.parser(description, rounds=5)
-    parser.add_argument("--images", type=int, default=1000, help="how many there are (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=epochs, help="how often a turn goes over the images (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="threads, or processes, that work (default: %(default)s)")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="where the images are made")
+    parser.add_argument("--images", type=int, default=1000, help="number of images (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=epochs, help="epochs per turn (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="number of worker threads or processes (default: %(default)s)")
+    parser.add_argument("--data", type=Path, default=FOLDER, help="folder for the images")
     return measure.parse(parser, images=200, epochs=1)
 
 

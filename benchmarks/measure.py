@@ -1,4 +1,4 @@
-"""Measuring in turns: every case once per round, medians over the rounds, ratios within one run; and the tables, in Markdown."""
+"""Run cases in turns (each case once per round), and print medians over the rounds and ratios within a run as Markdown tables."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int, absent: dict[
 def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
     """Return a parser with the options that all tables have in common."""
     made = argparse.ArgumentParser(description=description)
-    made.add_argument("--quick", action="store_true", help="less work and two rounds: to see that all works, not to compare")
-    made.add_argument("--rounds", type=int, default=rounds, help="how often each case has its turn (default: %(default)s)")
-    made.add_argument("--only", action="append", metavar="CASE", help="part of a case's name; may be given more than once")
+    made.add_argument("--quick", action="store_true", help="less work and two rounds: shows that everything runs; do not compare the figures")
+    made.add_argument("--rounds", type=int, default=rounds, help="number of rounds; each case runs once per round (default: %(default)s)")
+    made.add_argument("--only", action="append", metavar="CASE", help="run only cases whose names contain this text; can be repeated")
     made.add_argument("--plots", action=plots.Plots, nargs=0, help="draw the recorded tables as bars, and measure nothing")
-    made.add_argument("--record", type=Path, metavar="FILE", help="put the tables in their place in a Markdown file")
+    made.add_argument("--record", type=Path, metavar="FILE", help="write the tables into a Markdown file")
     return made
 
 

@@ -1,7 +1,7 @@
-"""The recorded tables as bars: ``--plots`` of each script draws them, from the figures in README.md, without measuring anything.
+"""Draw the recorded tables as bars. ``--plots`` of each script reads the figures from README.md and measures nothing.
 
-A picture has one part for each table of rates. highway's bars are dark, those of bounds are hollow, and a dashed line marks each bound
-and target.
+A picture has one part for each table of rates. highway's bars are dark, bars of bounds are hollow, and a dashed line marks each bound and
+target.
 """
 
 from __future__ import annotations

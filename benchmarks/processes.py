@@ -1,4 +1,7 @@
-"""Python code in processes of its own: items per second, CPU per item, time to the first one, against Pool.imap and DataLoader."""
+"""Measure Python code in child processes: items per second, CPU time per item and time to the first item.
+
+The comparison is ``Pool.imap`` and torch's ``DataLoader``.
+"""
 
 from __future__ import annotations
 
@@ -122,8 +125,8 @@ def table(report: Report, kind: str, count: int, given: Any) -> None:
 
 def main() -> None:
     arguments = parser(__doc__, rounds=5)
-    arguments.add_argument("--part", type=int, default=1, help="only one item of so many (default: %(default)s)")
-    arguments.add_argument("--kind", action="append", metavar="KIND", help="part of a kind of items' name; may be given more than once")
+    arguments.add_argument("--part", type=int, default=1, help="run a fraction 1/N of the items (default: %(default)s)")
+    arguments.add_argument("--kind", action="append", metavar="KIND", help="run only items whose names contain this text; can be repeated")
     given = parse(arguments, part=10)
     report = Report("processes", given.record)
     report.line(machine("highway-data", "numpy", "torch"))

@@ -1,6 +1,6 @@
-"""Small samples: dicts of 1 kB to batches of 64, sequences to packed rows, and shards of tar files; highway against its peers.
+"""Compare highway with other loaders on small samples: dicts of 1 kB to batches of 64, sequences to packed rows, and tar shards.
 
-Each runs in a process of its own, and all take turns.
+Each loader runs in its own process, and the loaders take turns.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def pack(folder: Path, size: int, count: int, shards: int = 4) -> list[str]:
 
 def main() -> None:
     arguments = measure.parser(__doc__, rounds=5)
-    arguments.add_argument("--samples", type=int, default=100_000, help="dicts a turn (default: %(default)s)")
-    arguments.add_argument("--share", type=float, default=1.0, help="of the samples in shards (default: %(default)s)")
-    arguments.add_argument("--workers", type=int, default=2, help="threads, or processes, that read (default: %(default)s)")
+    arguments.add_argument("--samples", type=int, default=100_000, help="dicts per turn (default: %(default)s)")
+    arguments.add_argument("--share", type=float, default=1.0, help="fraction of the samples that is in shards (default: %(default)s)")
+    arguments.add_argument("--workers", type=int, default=2, help="number of reader threads or processes (default: %(default)s)")
     given = measure.parse(arguments, samples=10_000, share=0.1)
     report = Report("samples", given.record)
     report.line(machine("highway-data", "numpy", "torch", "webdataset"))

@@ -1,7 +1,7 @@
-"""What an image costs besides its pixels: simulated decoding with 2 to 64 workers, and JPEGs of 16x16, against peers on the same files.
+"""Measure the cost of an image besides decoding: simulated decoding with 2 to 64 workers, and JPEGs of 16x16, in highway and others.
 
-Simulated: files are read, and in place of decoding each worker sleeps for a millisecond an image, so that two cores show what many would.
-Each number of workers of each loader is a process of its own, and all take turns.
+In the simulation, the files are read, and then a worker sleeps for 1 ms per image instead of decoding. So two cores show what many cores
+would show. Each number of workers of each loader runs in its own process, and the cases take turns.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ TARGETS = {
 
 def options() -> argparse.Namespace:
     parser = measure.parser(__doc__, rounds=5)
-    parser.add_argument("--images", type=int, default=1000, help="how many files there are (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=20, help="how often a turn goes over the tiny images (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="simulated: a turn at the ideal rate (default: %(default)s)")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="where the images are made")
+    parser.add_argument("--images", type=int, default=1000, help="number of files (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs per turn over the tiny images (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="simulation: seconds per turn at the ideal rate (default: %(default)s)")
+    parser.add_argument("--data", type=Path, default=FOLDER, help="folder for the images")
     return measure.parse(parser, epochs=2, seconds=0.1)
 
 

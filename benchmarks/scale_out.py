@@ -1,7 +1,8 @@
-"""The same roles by hand, by `highway run` and by `highway launch`, against tf.data service and Ray Data; and very many of them.
+"""Compare the same roles started by hand, by `highway run` and by `highway launch` with tf.data service and Ray Data.
 
-A reader, workers and a trainer, each a process, started anew in each turn. The trainer writes down when each batch came. From that are the
-seconds from the start to the first batch, and the rate in the middle half of them, when all work.
+A reader, workers and a trainer are processes that start again in each turn. The trainer records when each batch arrives. The table has the
+seconds from the start to the first batch, and the rate in the middle half of the batches, when all processes work. The last table has
+hundreds of workers.
 """
 
 from __future__ import annotations
@@ -345,14 +346,14 @@ def many(report: Report, given: argparse.Namespace, file: Path) -> None:
 def options() -> argparse.Namespace:
     parser = measure.parser(__doc__, rounds=5)
     add = parser.add_argument
-    add("--images", type=int, default=1000, help="how many there are (default: %(default)s)")
-    add("--epochs", type=int, default=6, help="how often a turn goes over the images (default: %(default)s)")
-    add("--sleep", type=float, default=0.02, help="seconds that a worker sleeps for an item of simulated work (default: %(default)s)")
-    add("--simulated", type=float, default=6.0, help="seconds of a turn of simulated work (default: %(default)s)")
-    add("--replicas", type=int, default=200, help="workers of the last table (default: %(default)s)")
-    add("--long-sleep", type=float, default=1.0, help="seconds that each of these sleeps for an item (default: %(default)s)")
-    add("--seconds", type=float, default=20.0, help="how long these run (default: %(default)s)")
-    add("--data", type=Path, default=FOLDER, help="where the images are made")
+    add("--images", type=int, default=1000, help="number of images (default: %(default)s)")
+    add("--epochs", type=int, default=6, help="epochs per turn (default: %(default)s)")
+    add("--sleep", type=float, default=0.02, help="seconds that a worker sleeps per item of simulated work (default: %(default)s)")
+    add("--simulated", type=float, default=6.0, help="seconds per turn of simulated work (default: %(default)s)")
+    add("--replicas", type=int, default=200, help="number of workers in the last table (default: %(default)s)")
+    add("--long-sleep", type=float, default=1.0, help="seconds that each of these workers sleeps per item (default: %(default)s)")
+    add("--seconds", type=float, default=20.0, help="seconds that these workers run (default: %(default)s)")
+    add("--data", type=Path, default=FOLDER, help="folder for the images")
     return measure.parse(parser, images=200, epochs=4, simulated=2.0, replicas=20, seconds=3.0)
 
 

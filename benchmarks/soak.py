@@ -1,7 +1,8 @@
-"""Is memory bounded, and flat? Photographs to batches to another process through shared memory, at full rate, watched for a long time.
+"""Check whether memory is bounded and constant over a long time, at full rate.
 
-A topology of three processes: `highway run`, a reader that decodes, and a consumer. Every few seconds their memory, file descriptors and
-shared memory are read from /proc. The exit code is 0 whatever comes out: the verdict is in words.
+`highway run` starts a reader, which decodes photographs to batches, and a consumer in another process, which receives them through shared
+memory. Every few seconds, the memory, file descriptors and shared memory of the three processes are read from /proc. The exit code is
+always 0: the verdict is printed.
 """
 
 from __future__ import annotations
@@ -198,11 +199,11 @@ def run(photos: Path, minutes: float, every: float) -> tuple[list[Sample], str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20, help="how long (default: %(default)s)")
-    parser.add_argument("--every", type=float, default=5, help="seconds between two measurements (default: %(default)s)")
-    parser.add_argument("--images", type=int, default=1000, help="how many there are (default: %(default)s)")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="where they are made")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="put the tables in their place in a Markdown file")
+    parser.add_argument("--minutes", type=float, default=20, help="duration in seconds (default: %(default)s)")
+    parser.add_argument("--every", type=float, default=5, help="seconds between measurements (default: %(default)s)")
+    parser.add_argument("--images", type=int, default=1000, help="number of images (default: %(default)s)")
+    parser.add_argument("--data", type=Path, default=FOLDER, help="folder for the images")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the tables into a Markdown file")
     given = parser.parse_args()
     report = Report("soak", given.record)
     photos = imagenet_like(given.data, given.images)

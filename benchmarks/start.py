@@ -1,7 +1,7 @@
-"""How soon does a run begin, and how soon does it resume, if the data are large? And how much memory does it take?
+"""Measure how soon a run begins and resumes on large data, and how much memory it needs.
 
-Each figure is of a process of its own. Its clock runs from the construction of the dataset to the first batch; imports are not counted. The
-memory is that of the process after the first batch. Mapped pages of files are counted apart, because the system can use their memory for
+Each figure is from its own process. The clock runs from the construction of the dataset to the first batch, without imports. The memory
+is that of the process after the first batch. Mapped pages of files are counted separately, because the system can use their memory for
 something else at any time. The rows are shuffled over all files.
 """
 
@@ -79,9 +79,9 @@ def begun(*arguments: object) -> dict[str, Any]:
 
 def main() -> None:
     options = parser(__doc__, 3)
-    options.add_argument("--files", type=int, default=1000, help="files of each dataset (default: %(default)s)")
+    options.add_argument("--files", type=int, default=1000, help="files per dataset (default: %(default)s)")
     options.add_argument(
-        "--rows", type=int, default=10**6, help="rows of an Arrow file; a TFRecord file has a hundredth (default: %(default)s)"
+        "--rows", type=int, default=10**6, help="rows per Arrow file; a TFRecord file has a hundredth of them (default: %(default)s)"
     )
     given = parse(options, files=50, rows=10**5)
     report = Report("start", given.record)

@@ -1,8 +1,8 @@
-"""What a training thread keeps of its own rate while a loader delivers 3,000 small images a second, and what it costs to take a batch.
+"""Measure how much a loader slows down a training thread while it delivers 3,000 small images per second, and how long a batch takes.
 
-Each loader has a process of its own, in which it is or from which it was started, and in which a training thread takes steps: small
-operations of torch, or plain Python. It takes as many images as a GPU would ask for, of each loader alike, so that what it keeps of its
-rate is the loader's doing. On two cores, the work of the loaders must fit on one.
+Each loader has its own process. A training thread in this process takes steps: small operations of torch, or plain Python. The thread asks
+each loader for the same number of images per second, as many as a GPU would ask for. So only the loader changes the rate of the steps. On
+two cores, one core must suffice for the work of the loader.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class Trainer:
 def main() -> None:
     parser = measure.parser(__doc__, rounds=5)
     parser.add_argument(
-        "--seconds", type=float, default=3.0, help="how long each training thread takes steps in a turn (default: %(default)s)"
+        "--seconds", type=float, default=3.0, help="seconds per turn of each training thread (default: %(default)s)"
     )
-    parser.add_argument("--rate", type=float, default=3000, help="images a second that it asks for (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="threads of a loader that has threads (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=3000, help="images per second that the thread asks for (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="threads of a loader with threads (default: %(default)s)")
     options = measure.parse(parser, seconds=1.0)
     report = Report("training_thread", options.record)
     report.line(machine("highway-data", "numpy", "torch", "opencv-python-headless"))

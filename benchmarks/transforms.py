@@ -1,4 +1,7 @@
-"""Every transform against the best of OpenCV, Pillow, Albumentations and torchvision: images per second of processor time, one thread."""
+"""Compare each transform with the fastest of OpenCV, Pillow, Albumentations and torchvision: images per second of processor time.
+
+All run in one thread.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def row(name: str, rates: dict[str, Rate]) -> tuple[str, ...]:
 
 def main() -> None:
     options = parser(__doc__, rounds=7)
-    options.add_argument("--seconds", type=float, default=0.1, help="processor time that a turn takes (default: %(default)s)")
+    options.add_argument("--seconds", type=float, default=0.1, help="processor time per turn, in seconds (default: %(default)s)")
     given = parse(options, seconds=0.01)
     report = Report("transforms", given.record)
     try:

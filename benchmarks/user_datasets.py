@@ -1,4 +1,4 @@
-"""The map-style datasets of benchmarks/handover.py, as their users write them: imported by worker processes too."""
+"""Map-style datasets of benchmarks/handover.py, as users write them. Worker processes import this module too."""
 
 from __future__ import annotations
 

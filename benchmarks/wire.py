@@ -1,7 +1,7 @@
-"""Links between processes: how near to a raw socket and to a memcpy is highway, and how far from them are others?
+"""Compare links between processes with a raw socket, a memcpy and other libraries.
 
-Each case is a sender and a receiver in processes of their own, on the loopback interface, a Unix socket or shared memory, with the settings
-that each has by default. A message is a batch of images and their labels.
+Each case is a sender and a receiver in their own processes, over the loopback interface, a Unix socket or shared memory, with the default
+settings. A message is a batch of images and their labels.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def codecs_alone(report: Report) -> None:
 
 def main() -> None:
     arguments = parser(__doc__, rounds=7)
-    arguments.add_argument("--messages", type=float, default=1.0, help="times as many messages a turn (default: %(default)s)")
+    arguments.add_argument("--messages", type=float, default=1.0, help="factor for the number of messages per turn (default: %(default)s)")
     given = parse(arguments, messages=0.2)
     report = Report("wire", given.record)
     report.line(machine("highway-data", "numpy", "pyzmq", "msgpack", "msgpack-numpy", "torch"))

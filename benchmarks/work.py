@@ -1,4 +1,4 @@
-"""What an item costs in benchmarks/processes.py: imported by the processes, and quickly."""
+"""The work of an item in benchmarks/processes.py, in a module that the processes import quickly."""
 
 from __future__ import annotations
 
