@@ -130,7 +130,7 @@ def main() -> None:
     arguments = parser(__doc__, rounds=5)
     arguments.add_argument("--workers", type=int, default=2, help="number of threads or processes (default: %(default)s)")
     arguments.add_argument("--batches", type=int, default=12, help="batches per turn (default: %(default)s)")
-    arguments.add_argument("--kind", action="append", metavar="KIND", help="run only datasets whose names contain this text; can be repeated")
+    arguments.add_argument("--kind", action="append", metavar="KIND", help="only datasets whose names contain this text; can be repeated")
     options = parse(arguments, batches=3)
     report = Report("handover", options.record)
     report.line(machine("highway-data", "numpy", "torch", "opencv-python-headless", "pillow"))

@@ -74,7 +74,7 @@ def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int, absent: dict[
 def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
     """Return a parser with the options that all tables have in common."""
     made = argparse.ArgumentParser(description=description)
-    made.add_argument("--quick", action="store_true", help="less work and two rounds: shows that everything runs; do not compare the figures")
+    made.add_argument("--quick", action="store_true", help="less work and two rounds: shows that everything runs; not for comparisons")
     made.add_argument("--rounds", type=int, default=rounds, help="number of rounds; each case runs once per round (default: %(default)s)")
     made.add_argument("--only", action="append", metavar="CASE", help="run only cases whose names contain this text; can be repeated")
     made.add_argument("--plots", action=plots.Plots, nargs=0, help="draw the recorded tables as bars, and measure nothing")

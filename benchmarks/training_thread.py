@@ -98,9 +98,7 @@ class Trainer:
 
 def main() -> None:
     parser = measure.parser(__doc__, rounds=5)
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="seconds per turn of each training thread (default: %(default)s)"
-    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds per turn of each training thread (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=3000, help="images per second that the thread asks for (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="threads of a loader with threads (default: %(default)s)")
     options = measure.parse(parser, seconds=1.0)
