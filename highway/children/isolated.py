@@ -39,14 +39,14 @@ class IsolatedRun(ReceivingRun):
     """A run whose stages are in a process of their own. The workers in this process only describe the stages and never work.
 
     Args:
-        given: The stages in the arguments of the pipeline.
+        given: The stages as the user passed them.
         stages: The expanded stages.
         seed: The pipeline's seed.
-        origin: The origin in the pipeline's passports.
+        origin: Host, role and replica in the passports (metadata) of the pipeline's items.
         budget_mb: Megabytes of shared memory for items.
         who: The start of error messages.
-        feeds_stage: Whether the run is the source of another pipeline. Then arrays are read-only, passports have no lineage, numerical
-            libraries use one thread, and the process is killed if it is stopped before its end.
+        feeds_stage: Whether the run is the source of another pipeline. If so, arrays are read-only, passports have no lineage, and
+            numerical libraries use one thread. If the run is stopped before its end, the process is killed.
 
     Raises:
         ConfigError: ``budget_mb`` is not above 0.
@@ -123,7 +123,7 @@ class IsolatedRun(ReceivingRun):
         return super().length() if found is None else int(found)
 
     def identities(self) -> dict[str, Any]:
-        return self.snapshot.identities(self._ask("data"))  # from the stages of this process: pickling can change the copies
+        return self.snapshot.identities(self._ask("data"))  # of this process's stages, because pickling can change the copies
 
     def stats(self) -> PipelineStats:
         self._last = self._ask("stages") or self._last

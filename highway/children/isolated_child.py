@@ -30,12 +30,12 @@ class Begin(NamedTuple):
 
     Args:
         seed: The pipeline's seed.
-        origin: The origin in the pipeline's passports.
+        origin: Host, role and replica in the passports (metadata) of the pipeline's items.
         state: The state to resume from; ``None`` starts from the beginning.
         draining: Whether the source must end at once.
         background: Whether no caller waits for the run. Its errors can then not be raised.
         lineage: Whether each passport lists the items from which its item was made.
-        is_counted: Whether the caller has read the length, and relies on this number of items.
+        is_counted: Whether ``len(pipeline)`` was called. The caller then relies on the number of items.
     """
 
     seed: int

@@ -1,7 +1,7 @@
 """Several processes of one host get the same items. The first process runs the stages, and passes each item on in shared memory.
 
-The first process passes an item on when its own loop takes the item. It also passes on the markers of :mod:`highway.engine.resume`.
-Therefore, all processes return equal states after the same number of items.
+The first process passes an item on when its own loop takes the item. It also passes on markers, which hold the states of the stages
+(:mod:`highway.engine.resume`). Therefore, all processes return equal states after the same number of items.
 """
 
 from __future__ import annotations

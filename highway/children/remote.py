@@ -31,7 +31,7 @@ SLOW: Final = 0.1  # if an item takes more seconds than this, only one item is i
 BYTES_AHEAD: Final = 1 << 20  # maximum bytes of items, or of their results, in flight
 BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket's buffer, so that sending never blocks
 SHARE: Final = 1 / 8  # weight of the last item in the moving averages
-RISE: Final = 1 / 64  # weight of the last item in the moving average of the quickest items' time
+RISE: Final = 1 / 64  # weight of the last item in the average of ``_least_seconds``
 STACK_WITHIN: Final = 3.0  # maximum seconds to wait for the stack of a child that is being ended
 
 

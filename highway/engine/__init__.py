@@ -3,13 +3,13 @@
 Each module uses only the modules that come before it in this list:
 
 - ``batch`` and ``ragged``: the arrays of a batch;
-- ``old_words`` and ``component``: the shape and the traits of a component;
+- ``old_words`` and ``component``: the shape (source, map, stream, sink) of a component, and the traits that it declares;
 - ``notebook`` and ``stats``: statistics, and how notebooks show them;
-- ``context`` and ``cancel``: the object by which the code of a stage talks to the engine;
-- ``stage``: a component with its settings, and the passports of items;
+- ``context`` and ``cancel``: the object through which the code of a stage uses the engine;
+- ``stage``: a component with its settings, and the passport (the metadata) of an item;
 - ``channel``: the queue between two stages;
 - ``source``: the iterator of a source;
-- ``resume``: the data of a state;
+- ``resume``: the content of a state, which ``state_dict()`` returns;
 - ``randomness``: the random numbers of maps;
 - ``running``: a stage of a running pipeline;
 - ``input``: the iterators that streams and sinks receive;
@@ -17,10 +17,10 @@ Each module uses only the modules that come before it in this list:
 - ``time_limit``: the timeout of a stage;
 - ``hashing``: hashes that detect changes of parameters, code and data;
 - ``remake``: making items again when a run resumes;
-- ``bodies``: the code of the threads, for each shape;
+- ``bodies``: the code of the worker threads, for each shape;
 - ``script``: pipelines that run at the end of a script;
 - ``threads``: the run of a pipeline;
-- ``consumer``: the position of the loop;
+- ``consumer``: the items that the user's loop has received;
 - ``pipeline``: the user's interface.
 
 May use: parameters, process, and the modules ``errors``, ``mistakes``, ``columns`` of the package highway.

@@ -39,8 +39,9 @@ def work_ahead(running: RunningStage, ahead: WorkerAhead, meter: Meter) -> None:
 class _ItemsAhead:
     """The items in flight of one worker. The worker has taken these items from its input, and has not passed on their results.
 
-    Each item in flight has a permit of the output. If the stage keeps the order, the item also has a slot of the output, which was reserved
-    when the item was taken. If the stage does not keep the order, an epoch begins only after the previous epoch is done.
+    Each item in flight has a permit of the output channel (:mod:`highway.engine.channel`). If the stage keeps the order, the worker also
+    reserves a slot of the channel when it takes the item. If the stage does not keep the order, an epoch begins only after the previous
+    epoch is done.
     """
 
     def __init__(self, running: RunningStage, meter: Meter, ahead: WorkerAhead) -> None:
@@ -48,7 +49,7 @@ class _ItemsAhead:
         self._flying: deque[tuple[Slot | None, Passport, Marker | None]] = deque()
         self._done: list[tuple[Slot | None, Any]] = []  # the results to pass on
         self._number = running.here.number
-        self._depth = 1  # permits taken from the output
+        self._depth = 1  # number of items for which both channels were enlarged
         self._epoch = 0  # the epoch of the last item, if the stage does not keep the order
         self._has_ended = False
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from highway.process.aligned import aligned
 
-MOST_MORE: Final = 32  # number of extra items that are allowed to wait if items are small, so that threads switch less often
-_SOME_MORE: Final = 6  # number of extra items that are allowed to wait if items have a medium size
+MOST_MORE: Final = 32  # extra items that can wait in a channel if items are small, so that threads switch less often
+_SOME_MORE: Final = 6  # extra items that can wait in a channel if items have a medium size
 _SMALL, _SMALLISH = 1 << 12, 1 << 18  # maximum bytes of a small item, and of an item of medium size
 
 
@@ -25,7 +25,7 @@ Item = Any  # by convention tuple[np.ndarray, ...] | dict[str, np.ndarray]; with
 
 
 def names(item: Item) -> tuple[Field, ...]:
-    """Return the keys of a dict, or the positions ``0, 1, ...``: the names that address the fields of ``item``."""
+    """Return the names of an item's fields: the keys of a dict, or the positions ``0, 1, ...``."""
     if isinstance(item, dict):
         return tuple(item)
     return tuple(range(len(item))) if isinstance(item, (tuple, list)) else (0,)
@@ -77,9 +77,9 @@ def rebuild(item: Item, values: Sequence[Any]) -> Item:
 
 
 def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what: str) -> Item:
-    """Return the result of :func:`rebuild`, extended by the fields in ``more``.
+    """Return an item as :func:`rebuild` does, and add the fields in ``more``.
 
-    In a dict, a new field is called ``<field>_<what>``. In a tuple or list, the new fields come last.
+    In a dict, the new field for a key ``name`` of ``more`` is called ``<name>_<what>``. In a tuple or list, the new fields come last.
 
     Raises:
         ValueError: the item already has a field with the name of a new field.
@@ -152,10 +152,10 @@ def nbytes(item: Item) -> int:
 
 
 def weighed(item: Item) -> tuple[int, int]:
-    """Return :func:`nbytes` of an item, and how many extra items of this size are allowed to wait: 0 for large items.
+    """Return :func:`nbytes` of an item, and how many extra items of this size can wait in a channel (0 if the item is large).
 
     The size is known for numbers, texts, bytes and arrays. A view counts as the whole array that it is part of. The size of an item is
-    unknown if the item holds an object of any other type, or an array in the memory of such an object. Then no extra items are allowed.
+    unknown if the item holds an object of any other type, or an array in the memory of such an object. Then no extra items can wait.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):
@@ -246,7 +246,7 @@ _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtyp
 
 
 def array_of(name: Field, value: Any) -> np.ndarray:
-    """Return a value of a field as an array with the dtype that the field has in batches. Raises the errors of :func:`collate`."""
+    """Convert a field's value to an array, with the dtype that the field has in batches. Raises the errors of :func:`collate`."""
     if isinstance(value, (str, bytes)) and value[-1:] in _ZERO:
         shown = f"{value[-20:]!r} at the end" if len(value) > 20 else repr(value)
         raise ValueError(

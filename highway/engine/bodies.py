@@ -1,4 +1,4 @@
-"""The code that runs on the worker threads of a stage. There is one *body* for each of the four shapes."""
+"""The code that runs on the worker threads of a stage. Each shape (source, map, stream, sink) has one function, its *body*."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _map(running: RunningStage, meter: Meter) -> None:
 
 
 def _emit(running: RunningStage, outputs: Iterator[Any], meter: Meter, items: StageInput) -> None:
-    """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on this thread, which runs it.
+    """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on this thread.
 
     Args:
         running: The stage.
@@ -184,7 +184,7 @@ _BODIES: dict[Shape, Callable[[RunningStage, Meter], None]] = {"source": _source
 
 
 def _yielded(running: RunningStage, output: Stamped) -> Stamped:
-    """Return an item that a source or stream stamped, and fill in the missing entries of its passport."""
+    """Return an item that a source or stream yielded with a passport, and fill in missing entries of the passport (metadata)."""
     if not output.passport.times:
         output = completed(output, running.origin, (time.time(),))
     return Stamped(output.item, _made_by(running, output.passport)) if output.passport.made_of else output
@@ -195,7 +195,7 @@ def _made_by(running: RunningStage, passport: Passport) -> Passport:
     inputs, part, stage = _lineage_of(running, passport)
     if stage is None:
         return Passport(*passport[:5], Lineage(inputs, part, running.number), passport.positions)  # twice as fast as _replace
-    if running.shape == "source":  # the item comes from an inner pipeline: the stage number in its lineage belongs to this pipeline
+    if running.shape == "source":  # the item comes from an inner pipeline: the stage number in its lineage belongs to the inner pipeline
         return passport._replace(made_of=Lineage((), as_json(passport), running.number))
     return passport
 

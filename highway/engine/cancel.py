@@ -38,7 +38,7 @@ if not TYPE_CHECKING:
     _MOVED = ["counters", "count", "seed_or", "report_error", "is_skipped", "finish", "starved", "blocked"]
 
     def __getattr__(name: str) -> Any:
-        """Return a function that moved from this module to the context after version 0.1.0, and warn. Version 0.3 will remove it here."""
+        """Return a function that moved to :mod:`highway.engine.context` after version 0.1.0, and warn. Version 0.3 removes the old name."""
         if name in ("at_end", "in_stage", "here", "OfThread"):
             warnings.warn(f"{name} is in highway.engine.context now", FutureWarning, stacklevel=2)
             return getattr(context, name)

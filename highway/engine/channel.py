@@ -1,11 +1,13 @@
 """The queue between two stages. Its size is bounded, it keeps the order, and both the writer and the reader can close it.
 
+A *permit* reserves room for an item. A *slot* is the place of an item that a worker has not finished yet.
+
 Invariants:
 
 - Only a writer with a permit can create a slot. A permit is given only while the sum of permits and items is below the limit.
 - The limit is ``capacity`` plus a number of extra items, at most ``extra``. With each item, the writer passes the number of extra items,
-  which is larger for small items. The number that came with the last item counts. A :class:`Together` needs only one permit, so its other
-  items can exceed the limit.
+  which is larger for small items. The number that came with the last item counts. A :class:`Together`, which holds several items, needs
+  only one permit. Its other items can exceed the limit.
 - Items leave in the order in which their slots were created, whenever and by whichever worker the slots are filled.
 - No writer calls :meth:`Channel.close` before all slots are created. After this call, the reader gets the remaining items and then
   ``EndOfStream``.
@@ -48,9 +50,10 @@ class Channel:
     fills the slot later (:meth:`fill`). Slots keep the order of the inputs. Otherwise, the worker appends the finished item
     (:meth:`append`).
 
-    If the queue is full and has a single writer, the channel wakes this writer when half of the waiting items have left, because each
-    wake-up interrupts a thread on the same core. If there are several writers, the channel wakes one of them when there is room for one
-    item. It does not wait for half of the queue, because another writer can keep a permit forever, such as while it waits for an input.
+    Each wake-up of a writer interrupts a thread on the same core. If the queue is full and has a single writer, the channel therefore wakes
+    this writer when half of the waiting items have left. If there are several writers, the channel wakes one of them when there is room for
+    one item. It does not wait for half of the queue, because a writer can keep a permit for a long time, for example while it waits for an
+    input.
 
     Args:
         capacity: Maximum number of items that wait or are in work.
@@ -81,7 +84,7 @@ class Channel:
         self._lock = lock
 
     def __len__(self) -> int:
-        """The number of waiting items: finished items, and slots whose items are in work."""
+        """Return the number of waiting items: finished items, and slots whose items are in work."""
         return len(self._slots) + self._inside
 
     @property

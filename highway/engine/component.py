@@ -89,7 +89,7 @@ class Stateless(Position):
 
 
 def not_now() -> NoReturn:
-    """A value for a :class:`Position`, while a run cannot be resumed."""
+    """Raise NotNowError. A :class:`Position` has this function as its value while a run cannot be resumed."""
     raise NotNowError
 
 
@@ -116,37 +116,39 @@ class Traits:
         parallel: Whether a map gets one worker for each available core, if the user does not set the number of workers.
         draws: Whether random numbers change the items. ``False``: random numbers change only the order, or nothing. highway uses this trait
             only if the component takes an ``rng`` or its ``seed`` is ``None``.
-        fingerprint: A function that returns a text. The text must change when changed parameters, files or code change the component's
-            output. States and caches compare this text instead of a hash of the component.
-        finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). ``False``:
-            the engine ends the source between two items.
+        fingerprint: A function that returns a text. The text must change if the component's output changes because of other parameters,
+            files or code. States and caches compare this text instead of a hash of the component.
+        finishes: Whether a source ends by itself after :meth:`highway.Pipeline.drain`, with :meth:`highway.engine.context.Context.finish`.
+            ``False``: the engine ends the source between two items.
         length: For a source, a function that returns the number of items of an epoch. For a stream, a function that converts the number of
             inputs of an epoch to the number of outputs.
-        numbers_epochs: Whether the passports of the items hold ascending epochs. A loop over the pipeline is then one epoch.
+        numbers_epochs: Whether the passports (the metadata) of the items hold ascending epochs. A loop over the pipeline is then one epoch.
         per_epoch: Whether highway calls ``stream`` for each epoch anew. ``items`` then ends with the epoch.
         epochs: For a source, the number of passes over its data. ``None``: unlimited or unknown.
         one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: each
-            output comes before the next input is taken. ``"reordered"``: an output can come at any time, with its own passport.
+            output comes before the next input is taken. ``"reordered"``: an output can come at any time, and is yielded with its passport.
             ``None``: unknown; highway assumes that a map is one-to-one unless it drops items or skips errors.
         state: For a source or stream that can resume, a function that creates the state of one run (:class:`RunState`), such as a
             :class:`Position`. The component gets this object from :meth:`highway.engine.context.Context.state_of`.
-        remake: A function that makes an item again when a run resumes. The function of a source receives the epoch and the index of the
-            item, and the ``part`` of the item's lineage (``None`` without a lineage). It returns the item. The function of a stream, or of
-            a map that returns ``Several``, receives a list of the item's inputs, each a ``Stamped``, and the ``part``. It returns the item;
-            for a stream, as a ``Stamped``.
+        remake: A function that makes an item again when a run resumes. The lineage ``made_of`` in the item's passport describes how the
+            item was made. The function of a source receives the epoch and the index of the item, and the ``part`` of the lineage (``None``
+            without a lineage). It returns the item. The function of a stream receives a list of the item's inputs, each a ``Stamped``, and
+            the ``part``. It returns the item as a ``Stamped``. The function of a map that returns ``Several`` receives the same arguments,
+            and returns the item.
         identity: For a source, a function that returns a text that changes when the source's data change. highway rejects a state that was
             saved with other data.
-        ranks: For a source, a function that returns the ranks that its items depend on: a list with one pair ``[rank, world_size]`` for
-            each source inside it. The list is empty if every rank gets the same items. ``None``: the items depend on the rank of this
-            process.
+        ranks: For a source, a function that returns the ranks on which its items depend, as a list of pairs ``[rank, world_size]``. A
+            source that combines several sources returns a pair for each of them. The list is empty if every rank gets the same items.
+            ``None``: the items depend on the rank of this process, unless the source is a sequence.
         whole_inputs: Whether a stream puts each input into at most one output, and never splits an input.
         splits_batches: Whether a stream splits each batch into its rows. The ``part`` of the lineage is the number of the row.
         workers_parameter: The parameter that sets the number of workers.
         skips_epochs: Whether a source that numbers epochs skips the rest of an epoch if the loop over this epoch ends early.
-        whole_epochs: Whether a stream needs the rest of an epoch after the loop has ended early, because it counts or keeps the items.
+        whole_epochs: Whether a stream needs all items of an epoch even if the loop ends early, because the stream counts or keeps the
+            items.
         repeats: Whether a stream makes its own epochs, as ``Repeat`` does. No ``Repeat`` can come after such a stream.
-        remakes_in_run: Whether ``remake`` of a stream works only while the stream runs. A pipeline with such a stream has no ``remake``
-            if it is the source of another pipeline.
+        remakes_in_run: Whether ``remake`` of a stream works only while the stream runs. A pipeline with such a stream has no ``remake`` if
+            it is the source of another pipeline.
         on_demand: Whether a source starts only when the sink asks for an item.
         after: A function that receives the preceding stages, and returns the list that replaces them and this component.
         adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
@@ -161,14 +163,14 @@ class Traits:
         deal_anew: For a source that is divided among ranks, a function that converts the state of one rank for another number of ranks. It
             receives the saved state, the epoch and index of the last item, and the pair ``[rank, world_size]`` of the process that saved
             the state. It returns the state for this rank.
-        deal_rest: Like ``deal_anew``, but from the states of all ranks, for pipelines whose stages hold back or drop items. The function
-            receives a :class:`highway.engine.resume.ReadByRank` for each old rank.
-        items_of_rank: For a reader inside a source that combines several sources, a function that receives a ``ReadByRank`` and the number
+        deal_rest: Like ``deal_anew``, but for the case that the user loads the states of all ranks. The function receives a list with a
+            :class:`highway.engine.resume.ReadByRank` for each old rank.
+        items_of_rank: For a reader that a source can combine with other readers: a function that receives a ``ReadByRank`` and the number
             of an epoch. It returns the items of this rank in this epoch, as a :class:`highway.engine.resume.ItemsOfRank`.
         indivisible: For a source, the reason why the rest of an epoch cannot be divided among other ranks; empty if it can. Messages
             contain this reason.
-        resume: For a source, a function that is called before the run resumes. It receives the source's saved states (of each rank whose
-            state is loaded), and whether the user accepts another mixture (:meth:`highway.Pipeline.load_state_dict`).
+        resume: For a source, a function that is called before the run resumes. It receives a list of the source's saved states, one for
+            each loaded rank, and whether the user accepts another mixture of datasets (:meth:`highway.Pipeline.load_state_dict`).
         at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams
             that are ``per_epoch`` or ``Stateless`` do not need this function.
     """
@@ -253,16 +255,16 @@ def written(op: Any) -> Any:
 
 
 def fingerprint_of(value: Any) -> Callable[[], str] | None:
-    """Return the method ``fingerprint()`` of a value that a component holds, such as a dataset, if it can be called without arguments."""
+    """Return the method ``fingerprint()`` of a value such as a dataset; ``None`` if no such method can be called without arguments."""
     method = getattr(type(value), "fingerprint", None)
     return value.fingerprint if inspect.isroutine(method) and takes_arguments(method, 1) and not inspect.isclass(value) else None
 
 
 def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
-    """Return the shape of a component, which follows from the methods that it defines. Only the ``first`` component can be a source.
+    """Return the shape of a component, which follows from the methods that it defines. Only a component that is ``first`` can be a source.
 
-    A callable without required arguments is a source if it is first. Any other callable is a map. A generator function with arguments is
-    an error. Error messages use ``label`` as the component's name.
+    A callable without required arguments is a source if it is first. Any other callable is a map. A generator function with arguments is an
+    error. Error messages use ``label`` as the component's name.
 
     Raises:
         PipelineError: the component has none of the shapes, or is a class instead of an instance.
@@ -303,7 +305,7 @@ def expect_list(stages: Any) -> None:
 
 
 def _expect_items(op: Any) -> None:
-    """Raise PipelineError if the first stage is a string or a dict. A loop over it would yield characters or keys."""
+    """Raise PipelineError if the first stage is a text, a path, a dict or a DataFlow of tensorpack, which cannot be a source."""
     if isinstance(op, PurePath):
         op = str(op)
     if isinstance(op, (str, bytes)):

@@ -1,4 +1,4 @@
-"""The consumer of a pipeline's items. It knows the position of the loop, and makes the state that ``state_dict()`` returns."""
+"""The consumer of a pipeline's items. It records which items the loop has received, and creates the state for ``state_dict()``."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ log = logging.getLogger("highway")
 
 
 class Consumer:
-    """Takes the items of a run. It tracks the current epoch, and the items after the last marker (:mod:`highway.engine.resume`)."""
+    """Takes a run's items, and counts the items after the last marker. A marker holds stages' states (:mod:`highway.engine.resume`)."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._turn = threading.Lock()  # held while waiting for an item, so that no item overtakes a marker
+        self._turn = threading.Lock()  # held while an item is taken and recorded, so that items and markers stay in order
         self._place = threading.RLock()  # guards the attributes below
         self.epoch = 0
         self._has_begun = False  # whether an item of this epoch was taken
-        self._held: Stamped | None = None  # the first item of the next epoch, which ended the last loop
+        self._held: Stamped | None = None  # an item that the last loop took but did not yield, because it begins the next epoch
         self._skipped = -1  # the last epoch whose loop ended early
-        self._loop: int | None = None  # the epoch that a loop is in
-        self._was_left = False  # whether that loop ended early, and the next loop gets the rest of the epoch
+        self._loop: int | None = None  # the epoch of the current loop; None if no loop is within an epoch
+        self._was_left = False  # whether this loop ended early, and the next loop yields the rest of the epoch
         self._looped = False  # whether a loop over a whole epoch has finished
         self._marker = Marker()  # the last marker
-        self._met: Marker | None = None  # the last marker of this run; ``_marker`` can come from a loaded state
+        self._met: Marker | None = None  # the last marker of this run; None while ``_marker`` comes from a loaded state
         self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the stage's number
         self._taken = 0  # number of items taken after the marker
-        self._repeated = 0  # number of items after the marker to drop, because the earlier run has already returned them
+        self._repeated = 0  # number of items to drop after the marker, because the earlier run has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item
         self._previous: tuple[int, int] | None = None  # epoch and index of the item before the last item
         self._loops = 0  # number of loops that were started
-        self.has_ended = False  # whether the items have ended, in this run or in the earlier run that it resumes
+        self.has_ended = False  # whether there are no more items, in this run or in the earlier run that it resumes
         self._unordered = next((running for running in run.stages if running.shape == "map" and not running.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # if a stage keeps no order: epoch and index of the items returned after the marker
         self._left_out: set[tuple[int, int]] = set()  # if a stage keeps no order: epoch and index of the items to drop
         self._tracks = tracks(run.stages)
-        self._used: list[Any] = []  # with ``_tracks``: the passports of the items after the marker, or the source's items in them
-        self._used_before: dict[tuple[int, int], Any] = {}  # the source's items in the items of ``_left_out``
+        self._used: list[Any] = []  # with ``_tracks``, for each item after the marker: its passport, or the source's items in it
+        self._used_before: dict[tuple[int, int], Any] = {}  # for each item in ``_left_out``: the source's items in it
         self._step = 0  # number of items of this epoch that were returned
-        self._received: Consumer | PipelineError | None = None  # the loop's position, if an adapter takes items ahead of the loop
+        self._received: Consumer | PipelineError | None = None  # the loop's position, if an adapter takes items before the loop needs them
         self.is_in_stage = False  # whether a stage of another pipeline took the last item
 
     def take(self, timeout: float | None, meter: Meter, is_in_stage: bool) -> Stamped:
-        """Return the next item of the run. Drop markers, items of skipped epochs, and items that were returned before.
+        """Return the next item of the run. Drop markers, items of skipped epochs, and items that the earlier run returned.
 
         During the wait, ``meter`` is in the state ``STARVED``. ``is_in_stage``: whether a stage of another pipeline takes the item.
 
         Raises:
-            TimeoutError: no item came within ``timeout`` seconds, or another thread waited for an item during this time.
+            TimeoutError: no item came within ``timeout`` seconds, or another thread was taking an item during this time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(False) and not meter.starve(self._turn.acquire, True, -1 if timeout is None else timeout):
@@ -129,7 +129,7 @@ class Consumer:
         return position
 
     def received(self, position: Consumer | PipelineError | None) -> None:
-        """Make :meth:`state` return the state at ``position``, or raise ``position`` if it is an error. ``None`` undoes the call."""
+        """Make :meth:`state` return the state at ``position``, or raise ``position`` if it is an error. ``None`` undoes this."""
         self._received = position
         self.is_in_stage &= position is not None
 
@@ -150,13 +150,13 @@ class Consumer:
 
     @property
     def is_taken_ahead(self) -> bool:
-        """Whether an adapter takes items ahead of a loop, and reports which items the loop has received."""
+        """Whether an adapter takes items before the loop needs them, and reports which items the loop has received."""
         return self._received is not None
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Stamped]:
         """Yield the items of one epoch: the next epoch, or the rest of an epoch that the last loop did not finish.
 
-        If maps dropped all items of an epoch, yield no items.
+        If maps dropped all items of this epoch, yield no items.
 
         Raises:
             EndOfStream: there are no more epochs.
@@ -195,7 +195,7 @@ class Consumer:
         self._looped = True
 
     def _warn_of_uneven_ranks(self) -> None:
-        """Log a warning if ranks can have different numbers of items. A training then hangs when one rank has ended its epoch."""
+        """Log a warning if ranks can have different numbers of items. Training would hang after one rank has ended its epoch."""
         stages, outer = self._run.stages, here().hand_over
         first = max((running.number for running in stages if _has_fixed_epochs(running)), default=0)
         why = next(filter(None, map(why_unknown, [running for running in stages[first:] if running is not splitting(stages)])), "")
@@ -217,7 +217,7 @@ class Consumer:
         self.epoch, self._has_begun, self._loop, self._looped = epoch + 1, False, None, True
 
     def _put_back(self, stamped: Stamped) -> None:
-        """Keep the item that was taken last for the next loop."""
+        """Keep the last taken item, so that the next loop yields it."""
         self._held, self._taken, self._last = stamped, self._taken - 1, self._previous
         del self._given[-1:], self._used[-1:]
 
@@ -228,7 +228,7 @@ class Consumer:
 
     @property
     def has_empty_epoch(self) -> bool:
-        """Whether there is one more epoch, of which maps dropped all items. Only valid when the stream has ended."""
+        """Whether maps dropped all items of the next epoch. The value is valid only after the stream has ended."""
         epochs = self._run.epochs()
         return epochs is not None and self._next_epoch < epochs and not self._is_cut_short
 
@@ -237,10 +237,10 @@ class Consumer:
         return self._run.stopped or self._run.stages[0].context.draining
 
     def state(self) -> dict[str, Any]:
-        """Return the state of :meth:`highway.Pipeline.state_dict`, for :meth:`go_on`.
+        """Return the state for :meth:`highway.Pipeline.state_dict`. :meth:`go_on` resumes from this state.
 
         Raises:
-            PipelineError: a stage does not support states, the pipeline was drained, or the loop's position is unknown.
+            PipelineError: a stage does not support states, another pipeline takes the items, or the position is unknown.
         """
         if isinstance(self._received, PipelineError):
             raise self._received
@@ -311,7 +311,7 @@ class Consumer:
         return Remaker(self._run.stages, len(self._run.stages)).items([from_json(lineage)])[0]
 
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
-        """Resume from the state of an earlier run's consumer. Call this method before the run begins.
+        """Resume from a state that an earlier run saved. Call this method before the run begins.
 
         Args:
             state: The return value of :meth:`state`, or a list of the states of all ranks.
@@ -371,7 +371,7 @@ class Consumer:
         self._run.resumed_from = state
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
-        """Take over which of the source's items are in the items that the earlier run has returned after the marker."""
+        """Restore, for each item that the earlier run returned after the marker, the source's items in it."""
         used = used_from_json(state["used"])
         if used is None or self._unordered is None:
             self._used, self._tracks = used or [], used is not None

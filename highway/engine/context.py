@@ -1,4 +1,4 @@
-"""The context of a stage: the object by which the code of a stage talks to the engine during a run.
+"""The context of a stage: the object through which the code of a stage uses the engine during a run.
 
 Streams and sinks read the context from ``items.context``. Sources and maps receive the context if they have a parameter ``context``:
 ``__iter__(self, context=None)`` or ``__call__(self, item, context)``. Code that cannot receive the context as an argument, such as a socket
@@ -90,11 +90,11 @@ class Context:
         self.cancelled = False
         self.running: tuple[Any, RunState | None] = (None, None)  # the component that runs, and its state if it declares one
         self.refusal = ""  # why this run cannot return states
-        self.is_source = False  # for a stream: whether it needs no more input; markers then start at this stream
+        self.is_source = False  # for a stream: whether it takes no more input; the stream then creates the markers
         self.inner = 0  # number of nested sources that are running; each numbers its own epochs
         self.skipped = -1  # the last epoch whose items are no longer wanted
         self.draining = False
-        self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items because it was drained
+        self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items because the inner pipeline was drained
         self.is_wanted = True  # for a source: whether it is allowed to begin
         self.lock = threading.Lock()
         self._changing = threading.RLock()  # taken directly on the main thread: Ctrl-C can leave the lock of a Condition held
@@ -168,7 +168,7 @@ class Context:
             counts[name] = counts.get(name, 0) + 1
 
     def count_calls(self, counts: Mapping[str, int]) -> None:
-        """Add counts of code that the component calls to the counters of the stage."""
+        """Add ``counts``, the counts of code that the component calls, to the counters of the stage."""
         with self.lock:
             for name, number in counts.items() if self.is_stage else ():
                 self.counts[name] = self.counts.get(name, 0) + number
@@ -291,7 +291,7 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def on_behalf_of(other: Context) -> Context:
-    """Return a copy of another stage's context, even if that stage has ended. The copy is cancelled with the stage of this thread."""
+    """Return a copy of another stage's context, to run its code on this thread. Cancelling this thread's stage cancels the copy."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context._changing, context.changed = own._changing, own.changed

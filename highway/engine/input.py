@@ -1,4 +1,7 @@
-"""The iterators that streams and sinks receive. A stream with ``per_epoch`` receives one iterator per epoch."""
+"""The iterators that streams and sinks receive. A stream with ``per_epoch`` receives one iterator per epoch.
+
+Between items, the iterators handle markers, which collect the states of the stages (:mod:`highway.engine.resume`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
 class StageInput:
-    """The input of a stream or sink: it yields bare items, and has the passport of the last item."""
+    """The input of a stream or sink. It yields items, and holds the passport (the metadata) of the last item."""
 
     epoch, runs = 0, True  # with ``per_epoch``: the current epoch of the stream, and whether the stream is within this epoch
 
@@ -26,7 +29,7 @@ class StageInput:
         self._running, self._meter, self._count = running, meter, count
         self.waiting: Any = []
         self.numbered = 0  # the index of the next output without a passport
-        self._dropped: list[Marker] = []  # markers that came after the last marker that was passed on
+        self._dropped: list[Marker] = []  # received markers after the last marker that was passed on
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 
     @property
@@ -102,7 +105,7 @@ class InputByEpoch(StageInput):
 
 
 def together(items: Items) -> Iterator[list[Stamped]]:
-    """Yield lists of items with passports. The items of a list arrived together. ``items.passport`` belongs to a list's first item."""
+    """Yield lists of items that arrived together, with their passports. ``items.passport`` belongs to the first item of a list."""
     for item in items:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
@@ -112,7 +115,7 @@ def add_state(running: RunningStage, marker: Marker, items: StageInput) -> bool:
 
     Args:
         running: The stage. This function must be called on the thread of the stage.
-        marker: The marker that the stage received. If markers start at the stage, a new marker.
+        marker: The marker that the stage received, or a new marker if the stage itself creates markers.
         items: The input of the stage.
 
     Returns:

@@ -41,12 +41,12 @@ class Pipeline:
         stages: Components, or :class:`Stage` objects with settings. The first stage is the source. Only the last stage can be a sink.
         seed: Seed of sources, streams and maps without their own seed. For maps with ``rng``, random numbers also depend on the stage's
             name and the item's epoch and index. ``None``: the seed of the pipeline that contains this pipeline, else 0.
-        origin: Host, role and replica in the passports of the items that this pipeline creates.
-        start: Whether a pipeline that ends in a sink runs at the end of the script, if the script has neither run nor stopped it.
+        origin: Host, role and replica of this process, for the passports (metadata) of the items that this pipeline creates.
+        start: Whether a pipeline that ends in a sink runs at the end of the script, unless the script has run or stopped it.
         isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
             picklable. Arrays are views of shared memory. The items are the same as without ``isolated``.
-        budget_mb: Megabytes of shared memory for the items of an isolated pipeline, or of all peers. An item can use half of them at most.
-        peers: Processes of this host that get the same items, which the first process reads: see :func:`highway.adapters.torch.peers`.
+        budget_mb: Megabytes of shared memory for the items of an isolated pipeline, or of all peers. One item can use at most half.
+        peers: Processes on this host that get the same items. The first process runs the stages: see :func:`highway.adapters.torch.peers`.
 
     Raises:
         ConfigError: ``seed`` is not an integer, or both ``isolated`` and ``peers`` are given.
@@ -110,12 +110,12 @@ class Pipeline:
 
         Args:
             path: The YAML file, or several files, which are merged by key. Later files override earlier files.
-            role: A role of the file. ``replica`` is the number of one of its processes, from 0.
+            role: The name of a role in the file. ``replica`` is the number of a process of this role, from 0.
             plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
             isolated: Whether the stages run in a separate process; see :class:`Pipeline`.
-            on: How the processes find each other. Empty: by the hosts in the file. ``"ray"``: by the run of this file in this process's Ray
-                cluster. ``"ray:NAME"``: by the run with this name. ``"folder:PATH"``: by a folder that all hosts see.
-            **variables: Values for the file's ``vars``. For a variable with the name of an argument, use :func:`highway.topology.load`.
+            on: How this process finds the others. Empty: the file names the hosts. ``"ray"``: through the file's run in this process's Ray
+                cluster. ``"ray:NAME"``: through the run with this name. ``"folder:PATH"``: through a folder that all hosts can access.
+            **variables: Values for the file's ``vars``. If a variable has the same name as an argument, use :func:`highway.topology.load`.
 
         Raises:
             ConfigError: the file, the role, a variable or ``on`` is wrong. The message names the mistake.
@@ -163,7 +163,7 @@ class Pipeline:
         if self.ends_in_sink:
             script.forget(self._run)  # a caller that wants items wants no run at the end of the script
             raise PipelineError(f"{self._last} is a sink, so this pipeline yields no items; call run()")
-        if not self._consumer.has_ended or self._run.has_begun:  # else the loaded state was saved at the end
+        if not self._consumer.has_ended or self._run.has_begun:  # otherwise, the loaded state was saved after the last item
             self._run.start()
             context = here()
             try:
@@ -179,11 +179,11 @@ class Pipeline:
     def __iter__(self) -> Iterator[Any]:
         """Yield the items of an epoch, or all items if the source does not number epochs.
 
-        After the last epoch, or after ``stop()``, raise EndOfStream. A loop without items would look like an empty epoch."""
+        After the last epoch or ``stop()``, raise EndOfStream, because a loop without items would look like an empty epoch."""
         return (item for item, _ in self.one_epoch())
 
     def one_epoch(self) -> Iterator[Stamped]:
-        """Yield the items of a loop, as ``__iter__`` does, with their passports."""
+        """Yield the same items as ``__iter__``, each with its passport."""
         self._consumer.received(None)
         self._run.note_stages()  # here, because an adapter can take the items in its own stage
         items = iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped()
@@ -196,7 +196,7 @@ class Pipeline:
 
         Raises:
             TypeError: a stage does not know the number, or a map drops items or skips errors (``on_error="skip"``).
-            OSError: the source's files cannot be read.
+            Exception: the source cannot compute the number, such as an OSError for unreadable files.
         """
         return self._run.length()
 
@@ -204,7 +204,7 @@ class Pipeline:
         return True
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield all items with their passports. A pipeline whose source is this pipeline calls this method.
+        """Yield all items with their passports. A pipeline that has this pipeline as its source calls this method.
 
         Raises:
             EndOfStream: there are no more epochs, or the pipeline was stopped.
@@ -228,7 +228,7 @@ class Pipeline:
                     if drained:  # the outer pipeline must end, even if it has more sources
                         raise Cancelled from None
                     return
-                except Cancelled:  # the outer pipeline's hand-over
+                except Cancelled:  # the outer pipeline was drained or stopped
                     if not here().finish():
                         raise
                     self.drain()
@@ -247,20 +247,20 @@ class Pipeline:
         Only items that the loop has received count, even if an adapter such as ``to_device`` has taken more items.
 
         Raises:
-            PipelineError: a stage does not support states, the pipeline ends in a sink, or another pipeline contains it.
+            PipelineError: the state cannot be saved, for example because a stage does not support states or the last stage is a sink.
         """
         if self.ends_in_sink:
             raise PipelineError(f"state_dict: {self._last} is a sink, so a loop has no position; remove it, and use a loop or dequeue()")
         return self._consumer.state()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] | None = ()) -> None:
-        """Resume from a state of an earlier pipeline with the same stages. The first loop yields the rest of the epoch in the state.
+        """Resume from a state of an earlier pipeline with the same stages. The first loop yields the remaining items of the epoch.
 
-        The stages process some items again: items that waited in a stage, or came after the last marker. The loop does not get these items.
+        The stages process some items again, because their states are recorded only every few items. The loop gets no item a second time.
 
         Args:
-            state: The return value of :meth:`state_dict`. For another number of ranks, the list of the states of all ranks.
-            allow_changed: Names of stages whose parameters, data or ranks are allowed to differ, or of single parameters such as
+            state: The return value of :meth:`state_dict`. To resume on another number of ranks: the list of the states of all ranks.
+            allow_changed: Names of stages that are allowed to differ from the saved run, or of single parameters such as
                 ``"Reader.batch_size"`` or ``"Reader.mixture"``, or ``"seed"``. Warnings name the changes. ``None``: compare nothing.
 
         Raises:
@@ -281,14 +281,14 @@ class Pipeline:
         return self._consumer.position()
 
     def received(self, position: Any, is_left: bool = False) -> None:
-        """Make :meth:`state_dict` return the state at the position of the last item that a loop has received.
+        """Make :meth:`state_dict` return the state at a position: after the last item that the loop has received.
 
         This method is for adapters that take items ahead of the loop. An adapter stores a :meth:`position` with each item, and calls this
-        method when the loop receives the item. After the loop, it calls this method with ``None``, which restores the pipeline's own state.
+        method when the loop receives the item. After the loop, ``None`` restores the pipeline's own state.
 
         Args:
-            position: The position. If it is unknown, the :class:`~highway.PipelineError` that :meth:`state_dict` raises.
-            is_left: Whether the loop ended early. If it did, :meth:`state_dict` returns the state before the next epoch.
+            position: The position. If the position is unknown: the :class:`~highway.PipelineError` that :meth:`state_dict` must raise.
+            is_left: Whether the loop ended early. If the source can skip epochs, the state is then the state before the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()
@@ -324,7 +324,7 @@ class Pipeline:
         self._run.start()
 
     def drain(self) -> None:
-        """End the source before its next item. The stages process the items that it has yielded, and then the pipeline ends.
+        """End the source before its next item. The stages process the items that the source has yielded, and then the pipeline ends.
 
         Any thread can call this method. It returns immediately. In a source that waits, :func:`highway.check_cancelled` raises
         ``Cancelled``. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
@@ -345,7 +345,7 @@ class Pipeline:
         return replace(self._run.stats(), waited=self.hand_over.waited)
 
     def dashboard(self, address: str = "") -> ServedPage:
-        """Serve a web page that shows this pipeline, and print the URL of the page. ``close()`` of the result ends the page.
+        """Serve a web page that shows this pipeline, and print the URL of the page. ``close()`` of the returned object ends the page.
 
         ``address`` is ``[ADDRESS:]PORT``. The default is any free port of 127.0.0.1. If other machines can reach the page, the URL includes
         a token. Raises ConfigError if the port is taken.

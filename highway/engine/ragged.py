@@ -28,8 +28,8 @@ class RaggedOptions:
             up. A second field, int32 ``(B,)``, holds the size of each sample. ``"offsets"``: the concatenated values, ``(sum, ...)``. A
             second field, int32 ``(B + 1,)``, holds the start of each sample and the end of the last sample. ``"list"``: a list of the
             samples' arrays. ``None``: no field is ragged.
-        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. In this case, a field is not rounded
-            up if it has the same size in all samples of a batch.
+        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. In this case, N is not rounded up for a
+            field that has the same size in all samples of a batch.
         multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
         pad_to: A fixed N: one number for all fields, or a dict by field. A larger sample is an error.
         fill: The padding value: one number for all fields, or a dict by field.

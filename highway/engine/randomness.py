@@ -1,4 +1,4 @@
-"""The random numbers of maps (docs/adr/0003). Each stage has a sequence, and each position has a substream of this sequence."""
+"""The random numbers of maps (docs/adr/0003). Each stage has a sequence, and each position in an epoch has a substream of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def counter_of(epoch: int, position: int) -> int:
 
 
 def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
-    """Return a function from the number of a row to the generator of this row. A call can change the generator of the call before.
+    """Return a function from the number of a row to the generator of this row. A call can reset the previous call's generator.
 
     If ``rng`` is not the generator of a batch with ``count`` rows, all rows share ``rng``.
     """
@@ -126,7 +126,7 @@ def place_of(rng: Generator) -> tuple[int, int, Sequence[int]]:
 
 
 class Below:
-    """Random integers below a bound: the same integers that a Philox generator returns, one per call.
+    """Random integers below a bound, one per call: the integers that the Philox generator ``rng`` would return.
 
     While the bound stays the same, many integers are drawn together, which is faster.
 

@@ -1,4 +1,4 @@
-"""When a run resumes, make the waiting inputs of stages again from their passports, and convert states of other ranks."""
+"""When a run resumes, make again the inputs that waited in stages, and convert the states of another number of ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("highway")
 
 
 class Remaker:
-    """Makes the inputs of a stage again from their passports. If several items share an input, it is made only once.
+    """Makes the inputs of a stage again from their passports (metadata). If several items share an input, the input is made only once.
 
     Args:
         stages: All stages.
@@ -129,7 +129,7 @@ def moved(
     is_remixed = any(name.endswith(MIXTURE) for name in allow_changed or ())
     state = dict(max(states, key=lambda state: (state["epoch"], state["begun"])))
     counts = [(number, count) for one in states for number, count in one["errors"].items()]
-    state["errors"] = dict(sorted(counts, key=lambda pair: pair[1]))  # max_errors limits each rank: the largest count of the old ranks
+    state["errors"] = dict(sorted(counts, key=lambda pair: pair[1]))  # max_errors limits each rank: keep the largest count of the old ranks
     if all(map(is_between_epochs, states)) and (begins := _at_epoch(stages, state["epoch"])) is not None:
         if len(epochs := {state["epoch"] for state in states}) > 1:
             raise PipelineError(f"load_state_dict: the states are before different epochs, {epochs}; load the states of one checkpoint")
@@ -230,7 +230,7 @@ def splitting(stages: Sequence[RunningStage]) -> RunningStage | None:
 
 
 def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
-    """Return a text: what is needed to resume on another number of ranks, and the stage that causes this.
+    """Return a text that describes what is needed to resume on another number of ranks, and which stage is the reason.
 
     The text is empty if the state of one rank is enough, if all ranks read the same items, or if the pipeline has no states.
     """
@@ -254,7 +254,7 @@ def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
 
 
 def tracks(stages: Sequence[RunningStage]) -> bool:
-    """Return whether a state must list which of the source's items are in the items after the marker.
+    """Return whether a state must list, for each item after the marker, the source's items in it.
 
     If all stages keep the order, the list is not needed, because the last item shows which items came before.
     """
@@ -268,7 +268,7 @@ def _in_order(running: RunningStage) -> bool:
 
 
 def used_as_json(used: Sequence[Any], stages: Sequence[RunningStage]) -> Any:
-    """Return which of the source's items are in some outputs of the pipeline, or the name of a stage that has split an item.
+    """Return the source's items in some outputs of the pipeline, or the name of a stage that has split an item. JSON can hold the result.
 
     Args:
         used: For each output, its passport, or the list of the source's items in it.
@@ -298,7 +298,7 @@ def lists_sources(stages: Sequence[RunningStage]) -> bool:
 
 
 def short_lineage(passport: Passport, stages: Sequence[RunningStage]) -> Lineage | None:
-    """Return a lineage that only lists which of the source's items are in an item; ``None`` if this is unknown."""
+    """Return a lineage that only lists the source's items in an item; ``None`` if they are unknown."""
     try:
         return Lineage(part=np.array(list(_source_items(passport, stages, stages)), np.int64))
     except _SplitError:

@@ -43,7 +43,7 @@ class StageState(NamedTuple):
         epoch: The current epoch of a stream with ``per_epoch``.
         runs: Whether the stream is within this epoch. If not, it waits for the next epoch and has no state.
         state: The state that the component returned.
-        held: Passports of the inputs that wait in the stage.
+        held: Passports (metadata) of the inputs that wait in the stage.
         numbered: Number of outputs to which the engine has given an index, because the component yielded them without a passport.
     """
 
@@ -63,11 +63,11 @@ class ReadByRank(NamedTuple):
     Args:
         rank: The pair ``[rank, world_size]``.
         state: The state of the source at the rank's last marker; ``None`` at the beginning.
-        last: Epoch and index of the last item that the rank has returned. ``None``: see ``held`` and ``used``, which are needed if the rank
-            does not return the source's items in order.
-        held: Epoch and index of the source's items that waited in stages at the marker, int64 ``(N, 2)``. If a stage directly after the
-            reader splits batches into samples: epoch, index of the batch, and row of each sample, int64 ``(N, 3)``.
-        used: The same for the source's items that the rank has returned since the marker.
+        last: Epoch and index of the last item that the rank has returned. ``None`` if the rank does not return the source's items in order.
+            Then ``held`` and ``used`` list the items.
+        held: Epoch and index of the source's items that waited in stages at the marker, int64 ``(N, 2)``. If the stage after the reader
+            splits batches into samples: epoch, batch index and row of each sample, int64 ``(N, 3)``.
+        used: The source's items that the rank has returned since the marker, in the form of ``held``.
     """
 
     rank: Sequence[int]
@@ -106,7 +106,7 @@ def expect_state(state: Any) -> None:
 
 
 def digest(state: Mapping[str, Any], caller: str) -> str:
-    """Return a checksum of a state."""
+    """Return a checksum of a state. Raises PipelineError if JSON cannot hold the state."""
     try:
         text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
@@ -133,7 +133,7 @@ class Marker:
 
     Attributes:
         refused: The error message of the first stage that does not support states; empty if all stages do.
-        dropped: Earlier markers that a stage dropped, because the run could not be resumed at them.
+        dropped: Earlier markers that a stage did not pass on, because the run could not be resumed there.
     """
 
     __slots__ = ("clock", "dropped", "refused", "states")
@@ -145,7 +145,8 @@ class Marker:
     def as_json(self, at_epoch: Any = None) -> dict[str, Any]:
         """Return the states. If several waiting items share an input, the input is stored once, under ``"shared"``.
 
-        ``at_epoch`` is the trait of the source, if the state at the beginning is needed before the first marker.
+        ``at_epoch`` is the source's trait with this name. If it is given and there are no states yet, return the source's state before
+        epoch 0.
         """
         shared = _Shared()
         states = {}
@@ -182,8 +183,8 @@ def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport
     """Return a passport with the epoch, index and lineage that :func:`as_json` has returned.
 
     Args:
-        saved: The return value.
-        shared: The passports of inputs that were replaced by a number.
+        saved: The return value of :func:`as_json`.
+        shared: The passports to which numbers in ``saved`` refer.
     """
     epoch, index, *made = saved
     if not made:
@@ -194,10 +195,10 @@ def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport
 
 
 class _Shared:
-    """Replaces inputs that have a lineage by numbers, because several items can share an input, such as a batch that was split.
+    """Stores each shared input once, so that items refer to it by a number. For example, the samples of a split batch share the batch.
 
     Attributes:
-        lineages: The lineages of these inputs. The numbers are indices of this list.
+        lineages: The lineages of these inputs. Each number is an index of this list.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""One stage of a running pipeline: its queues and meters, and the reports of its code. :mod:`highway.engine.bodies` runs the threads."""
+"""One stage of a running pipeline: its queues and meters, and the errors of its code. :mod:`highway.engine.bodies` runs the threads."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class LeftOut:
         fatal: The error that exceeded ``max_errors``.
         last: The text of the last error.
         earlier: Number of errors in the run that this run resumes. These errors count for ``max_errors``.
-        behind: Number of errors after each marker, by marker. The key ``None`` stands for the time before the first marker.
+        behind: Number of errors after each :class:`highway.engine.resume.Marker`. The key ``None`` holds the errors before the first
+            marker.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -91,7 +92,7 @@ class LeftOut:
         Args:
             error: The error.
             marker: The last marker before the item that raised the error.
-            where: Returns a text for the warning: the place where the error was raised.
+            where: Returns a text that describes where the error was raised, for the warning.
 
         Raises:
             Exception: ``error`` itself, if there are now more than ``max_errors`` errors.
@@ -116,7 +117,7 @@ class LeftOut:
 
 
 class _Here(threading.local):
-    """The number and the current item of a worker. The object is thread-local, because other threads also make items again."""
+    """A worker's number, and the passport (metadata) of its current item. Thread-local, because other threads also call maps."""
 
     number = 0
     passport: Passport | None = None
@@ -124,7 +125,7 @@ class _Here(threading.local):
 
 
 class RunningStage:
-    """One stage of a running pipeline: its queues, its meters, and the reports of its code."""
+    """One stage of a running pipeline: its queues, its meters, and the errors and states that its code reports."""
 
     def __init__(self, stage: Stage, shape: Shape, count: int, inbox: Channel, outbox: Channel, origin: Origin) -> None:
         self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
@@ -132,7 +133,7 @@ class RunningStage:
         self.meters = [Meter() for _ in range(count)]
         self.context = Context(self.report_error, self._report_state)
         self.layers = stage.layers
-        self.idle: set[int] = set()  # workers that wait for an input, if they can hold several items
+        self.idle: set[int] = set()  # numbers of the workers that wait for an input, for maps with ``Traits(ahead=...)``
         self.turn = threading.Lock()  # held while an input is taken and its output slot is reserved
         self._tally = threading.Lock()
         self.copying = threading.Lock()
@@ -141,7 +142,7 @@ class RunningStage:
         self.left_out = LeftOut(stage)
         self.last_marker: Marker | None = None  # the last marker that a map has received
         self.before: list[RunningStage] = []  # the stages before this stage
-        self.demand: Context | None = None  # for a sink: the context of a source that starts when the sink asks for an item
+        self.demand: Context | None = None  # for a sink: the context of a source that starts when the sink needs an item
         self.ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._takes_context = shape == "map" and takes_context(stage.op)
@@ -149,10 +150,10 @@ class RunningStage:
         self.has_renumbered = False  # whether a map has changed the epoch or index of an item
         self.has_dropped = False  # whether a map that does not declare drops has returned DROP
         self.is_counted = False  # whether len(pipeline) was called; then only maps that declare drops are allowed to drop
-        self.numbers_epochs = False  # whether the passports of the inputs give their epochs
+        self.numbers_epochs = False  # whether the passports of the inputs hold epochs
         self.in_work = EpochInWork(self.context)
         self.number = 0
-        self.is_asked = True  # whether the pipeline supports states
+        self.is_asked = True  # whether states can be requested: the pipeline does not end in a sink
         self.resumed: StageState | None = None  # the saved state of this stage, to resume from
         self.remake: Callable[[Sequence[Passport]], list[Stamped]] = lambda passports: []  # makes the waiting items again
 
@@ -167,7 +168,7 @@ class RunningStage:
         return StageStats.of(self.stage.name, self.meters, queued=queued, capacity=capacity, **about)
 
     def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
-        """Pass on the result of a map, or ``DROP``. If the order is kept, ``slot`` is the slot of the result."""
+        """Pass on the result of a map, or ``DROP``. If several workers keep the order, ``slot`` is the slot of the result."""
         more = None
         if result is not DROP:
             count, size, more = weight(result)
@@ -202,7 +203,7 @@ class RunningStage:
         return partial(op, context=context) if self._takes_context else op
 
     def apply(self, item: Any, passport: Passport, op: Any) -> Any:
-        """Return the map's result for an item with the passport of the result, or ``DROP``."""
+        """Call the map with an item. Return the result together with its passport, or ``DROP``."""
         try:
             result = op(item, self.generator(passport)) if self._takes_rng else op(item)
             return returned(self, result, passport)
@@ -215,7 +216,7 @@ class RunningStage:
         return generator(self.context.key, passport.epoch, passport.index, passport.rows)
 
     def watch(self) -> None:
-        """For the first items of the map, check whether the map writes into items that earlier stages hold."""
+        """For the first items, check whether the map writes into objects to which earlier stages still refer."""
         watch = InputWatch([(part, running.stage.name) for running in self.before for part in running.layers])
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:
@@ -255,7 +256,7 @@ class RunningStage:
         """Record that the map has dropped an item.
 
         Raises:
-            PipelineError: the map does not declare drops, and ``len(pipeline)`` or several ranks depend on the number of its items.
+            PipelineError: the map does not declare drops, and either ``len(pipeline)`` was called or there are several ranks.
         """
         if self.drops:
             return
@@ -331,7 +332,7 @@ class RunningStage:
 
 
 def returned(running: RunningStage, result: Any, passport: Passport) -> Any:
-    """Return the result of a map with its passport. ``Several`` becomes a ``Together``, and ``DROP`` stays ``DROP``.
+    """Return the result of a map with its passport, or ``DROP``. ``Several`` becomes a ``Together``, one entry of a channel.
 
     Raises:
         TypeError: the result is ``None``.

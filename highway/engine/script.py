@@ -67,7 +67,7 @@ def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
 
 
 def not_begun() -> str:
-    """Return a hint for a caller that waits for an item while pipelines wait for the script's end; empty if no pipeline waits for it."""
+    """Return a hint for a caller that waits for an item while pipelines wait for the script's end; empty if there are none."""
     pipelines = ", ".join(str(pipeline) for pipeline, _ in _waiting.values())
     if not pipelines:
         return ""
@@ -117,7 +117,7 @@ def _has_returned(frame: FrameType) -> bool:
 
 
 def _exit(code: int, runs: list[_Run]) -> NoReturn:
-    """Exit with an exit code. At this time, only ``os._exit`` can set the code. Therefore, first do what a normal exit does."""
+    """Exit with an exit code. At this time, only ``os._exit`` can set the code. Therefore, first do the other work of a normal exit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:
         run.stop()

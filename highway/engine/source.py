@@ -25,9 +25,9 @@ class OpenSource:
     Args:
         op: The source.
         traits: The declarations of the source.
-        context: The context of the stage. The constructor records the state of the source in it
-            (:class:`highway.engine.component.RunState`). For a sequence or a pipeline, this object is the state. A source with a parameter
-            ``context`` gets the context.
+        context: The context of the stage. The constructor stores the source's state (:class:`highway.engine.component.RunState`) in the
+            context. If the source is a sequence or a pipeline, the ``OpenSource`` itself is this state. If the source has a parameter
+            ``context``, it gets the context.
         state: The saved state of the source; ``None`` for a new run.
 
     Attributes:
@@ -45,7 +45,7 @@ class OpenSource:
             except EndOfStream:
                 if state is None:
                     raise
-                self._items = iter(())  # the state was saved at the end
+                self._items = iter(())  # the state was saved after the last item
         elif isinstance(op, Sequence):
             self._items = itertools.islice(op, self.first, None)
         else:
@@ -81,14 +81,14 @@ def has_state(op: Any, traits: Traits) -> bool:
 
 
 def remake_of(op: Any, traits: Traits) -> Callable[..., Any] | None:
-    """Return the function that makes items of a source or stream again: the trait ``remake``, or indexing a sequence; or ``None``."""
+    """Return the function that makes items again: indexing for a sequence, otherwise the trait ``remake``, which can be ``None``."""
     return (lambda epoch, index, part: op[index]) if isinstance(op, (Sequence, np.ndarray)) else traits.remake
 
 
 def ranks_of(op: Any, traits: Traits) -> Ranks:
     """Return the ranks that the items of a source depend on, in the form of the trait ``ranks``.
 
-    A source that does not declare its ranks is assumed to depend on the rank of this process.
+    A sequence depends on no rank. Any other source that does not declare its ranks is assumed to depend on the rank of this process.
 
     Raises:
         ConfigError: the environment names an invalid rank.

@@ -1,4 +1,4 @@
-"""The parts that authors of components need: ``Stage`` with its settings, ``DROP``, and the passport of each item.
+"""The classes that authors of components need: ``Stage`` with its settings, ``DROP``, and ``Passport`` (the metadata of an item).
 
 :mod:`highway.engine.component` defines what a component is.
 """
@@ -38,14 +38,15 @@ DROP: Final = Drop.DROP
 
 
 class Items(Protocol):
-    """The iterator that a stream or sink receives: bare items.
+    """The iterator that a stream or sink receives. It yields items without their passports.
 
     ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors that the
     preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch of a stream with ``per_epoch``, else 0.
 
-    ``waiting`` is a list of the inputs that wait in the stream. The stream appends each input as ``Stamped(item, items.passport)``, and
-    removes the input when it no longer needs it. When a run resumes, the list holds these inputs again. If a stream keeps its inputs in
-    another form than this list, it reads the list when it begins, and then sets ``items.waiting`` to a function that returns its inputs.
+    ``waiting`` is for streams that can resume. It is a list of the inputs that the stream has taken and still needs. The stream appends
+    each input as ``Stamped(item, items.passport)``, and later removes it from the list. When a run resumes, the list holds these inputs
+    again. If a stream stores its inputs elsewhere, it reads this list when it begins. It then sets ``items.waiting`` to a function that
+    returns the waiting inputs.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):
@@ -87,17 +88,17 @@ class Stage:
             per stage in 5 s). ConfigError and PipelineError always end the run, because they do not belong to a single item. An error
             raised by a source, stream or sink always ends the run, because the iterator cannot continue. A source, stream or sink that can
             continue must not raise the error, but pass it to :meth:`highway.engine.context.Context.report_error`.
-        max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. One more error ends the run. ``None``:
+        max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. The next error ends the run. ``None``:
             no limit.
         per_worker: Whether each worker calls its own copy of the map. Use it for maps that are not thread-safe, such as a tokenizer. Each
             worker makes its copy with ``copy.deepcopy`` when it begins. All copies start in the same state. A map that has its own
             generator must therefore seed this generator from ``rng``.
         name: Name in statistics and messages. Random numbers depend on the name. If empty, the name of the class or function.
-        drops: Whether a map is allowed to return ``DROP``. If it is not, ``DROP`` ends the run with an error in two cases in which the
-            number of items matters: there are several ranks, or ``len(pipeline)`` was called (``list(pipeline)`` calls it).
+        drops: Whether a map is allowed to return ``DROP``. ``False``: ``DROP`` ends the run with an error if there are several ranks, or if
+            ``len(pipeline)`` was called (``list(pipeline)`` calls it). In these cases, the number of items matters.
         timeout: Maximum seconds, above 0, for a map to process an item, or for a reader to read a sample. ``None``: no limit.
-        attempts: With ``timeout``, the maximum number of attempts, at least 1. If an attempt takes too long, a warning names the item and
-            the line of code that hangs, and a new thread tries the item again with the same random numbers. If the last attempt takes too
+        attempts: With ``timeout``, the maximum number of attempts, at least 1. If an attempt takes too long, a new thread tries the item
+            again with the same random numbers. A warning names the item and the line of code that hangs. If the last attempt takes too
             long, the result is a ``TimeoutError``, and ``on_error`` applies.
 
     Python cannot end a thread that hangs. highway abandons such a thread: it never uses the thread's result, and the counter
@@ -105,8 +106,8 @@ class Stage:
     the map must therefore be thread-safe, or have ``per_worker``. :class:`~highway.modules.processes.Processes` ends its process and
     abandons no thread. If ``attempts`` is above 1, each attempt gets its own copy of the item, because a map might write into its input.
 
-    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops``, ``timeout``, ``attempts``, ``on_error``
-    and ``max_errors`` to the maps of the composite. The source of the composite gets only ``on_error`` and ``max_errors``.
+    If ``op`` is a composite (an object with ``stages``), its maps inherit ``num_workers``, ``ordered``, ``per_worker``, ``drops``,
+    ``timeout``, ``attempts``, ``on_error`` and ``max_errors``. Its source inherits only ``on_error`` and ``max_errors``.
 
     >>> pipeline = Pipeline([range(4), Stage(lambda n: n * n, num_workers=2, name="square")])
     >>> list(pipeline), pipeline.stats().stages[1].num_workers
@@ -147,7 +148,7 @@ class Stage:
 
     @cached_property
     def traits(self) -> Traits:
-        """The traits of the component, read once."""
+        """The declarations of the component, read once."""
         return Traits.of(self.op)
 
     @property
@@ -194,10 +195,11 @@ class Stage:
 
 
 def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
-    """Return the stages with their shapes. Parts replace composites, each bare component becomes a ``Stage``, and names become unique.
+    """Return the stages with their shapes. Parts replace their composite, each component gets a ``Stage``, and names become unique.
 
     Raises:
-        PipelineError: the list is empty, a source is not first, a sink is not last, or an entry is not a stage.
+        PipelineError: the list is empty, a source is not first, a sink is not last, an entry is not a stage, or a setting does not fit a
+            stage.
     """
     flat = _flatten(stages, at_start=True)
     if not flat:
@@ -282,7 +284,7 @@ _SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float
 
 
 def _holds_functions_only(op: Any) -> bool:
-    """Return whether a component is a function or class, or an object that holds functions or classes, and otherwise only simple values.
+    """Return whether a component is a function or class, or an object that holds only functions, classes and simple values.
 
     A copy of such a component uses the same functions as the original. Therefore, it also uses the same objects outside these functions.
     """

@@ -64,8 +64,7 @@ class Meter:
 class HandOver:
     """The point where a pipeline passes items to its caller.
 
-    The caller can be the source of another pipeline, as in ``to_device`` on its own thread. The training loop then waits at the hand-over
-    of that other pipeline.
+    If another pipeline takes the items, as in ``to_device`` on its own thread, the training loop waits at the hand-over of that pipeline.
 
     Attributes:
         look: A function of an observer. It is called with each item, on the thread that takes the item.
@@ -170,7 +169,7 @@ class StageStats:
 
     @property
     def memory(self) -> float:
-        """Maximum bytes in the output queue, estimated from the mean size of the items, plus the budget of a link's connection."""
+        """Maximum bytes in the output queue, estimated from the mean size of the items, plus the memory budget of a link."""
         queue = self.capacity * self.bytes / self.items if self.items else 0.0
         return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
 

@@ -49,7 +49,7 @@ class Run:
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, stalled_after: float = STALLED_AFTER) -> None:
         self._stalled_after = stalled_after
         self.stages: list[RunningStage] = []
-        self.output = Channel(1)  # in the loop, the output of the last stage; this first channel is never used
+        self.output = Channel(1)  # the output of the last stage so far; this first channel is never used
         self.numbers_epochs = False  # whether passports hold the epoch of each item
         for stage, shape in stages:
             count = worker_count(stage, shape)
@@ -312,11 +312,11 @@ class Run:
 
     @cached_property
     def snapshot(self) -> Identities:
-        """The identities of the stages when the run began, or when a state was first saved or loaded."""
+        """The identities (hashes) of the stages, recorded when the run begins, or when a state is first saved or loaded."""
         return Identities(self.stages)
 
     def note_stages(self) -> None:
-        """If the pipeline supports states, record the identities of the stages before a stage changes its own attributes."""
+        """If states can be requested, record the identities of the stages now, before a stage changes its own attributes."""
         first = self.stages[0]
         if first.is_asked and not isinstance(first.stage.op, Fed):
             self.snapshot  # noqa: B018

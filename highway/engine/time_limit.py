@@ -1,9 +1,9 @@
 """The time limit of a stage, ``Stage(timeout=...)``. An item that takes too long is tried again on a new thread.
 
-A stage without a timeout does not use this module. In a stage with a timeout, each worker has a helper thread that makes its calls. The
-worker keeps the item, its place in the order and its passport, so that order and states do not depend on the helper. If a call takes too
-long, the worker abandons the helper: it never uses what the helper returns later. No other object refers to the memory that the helper
-writes into. Therefore, this memory is neither passed on nor reused. The helper ends when its call returns.
+A stage without a timeout does not use this module. In a stage with a timeout, each worker has a helper thread, which calls the map. The
+worker keeps the item, its place in the order and its passport (metadata). Therefore, order and states do not depend on the helper. If a
+call takes too long, the worker abandons the helper: it never uses what the helper returns later. The memory into which an abandoned helper
+writes is neither passed on nor reused. The helper ends when its call returns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("highway")
 T = TypeVar("T")
 
 _POLL = 0.1  # seconds between two checks whether the stage was cancelled
-_MOST_FRAMES = 10  # maximum number of a stack's frames in a message
+_MOST_FRAMES = 10  # maximum number of stack frames in a message
 
 
 class _LateError(Exception):
@@ -38,7 +38,7 @@ class _LateError(Exception):
 
 
 class _OfThread(threading.local):
-    """The values of a thread. The thread is a worker or a helper."""
+    """Thread-local values of a worker or a helper."""
 
     helper: _Helper | None = None  # in a worker: its helper
     ends_helper = False  # in a worker: whether the helper ends with the worker
@@ -131,7 +131,7 @@ class TimeLimit:
         return own.helper
 
     def _begin(self) -> None:
-        """Prepare the thread of a helper. No time limit applies, because the helpers copy a map one after the other."""
+        """Prepare the thread of a helper. No time limit applies, because a helper can wait until other helpers have copied the map."""
         if self._running.limit is not None:
             self._own.map = self._running.own_map(here())
 

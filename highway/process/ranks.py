@@ -12,7 +12,7 @@ _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "RANK"),  # torchrun, Lightning, accelerate
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script also has the first two variables, but is not a task
 )
-"""For each launcher, the variables with the rank and the number of ranks, and a third variable. If it is not set, all are ignored."""
+"""For each launcher: the variables for the rank and the number of ranks, which count only if the third variable is also set."""
 
 
 class ReaderRanks(TypedDict):
@@ -51,7 +51,7 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
         world_size: Number of ranks. ``None``: the value of ``WORLD_SIZE`` or ``SLURM_NTASKS``. Give both arguments or neither.
 
     Raises:
-        ConfigError: only one argument is given, or the rank is not below the number of ranks.
+        ConfigError: only one argument is given, a variable is not a number, or the rank is not below the number of ranks.
     """
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank}, world_size={world_size}; pass both or neither")

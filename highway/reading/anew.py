@@ -1,4 +1,7 @@
-"""Compute which samples of an epoch are left, from the states that its ranks saved."""
+"""Compute which samples of an epoch no rank has passed on, from the states of the ranks.
+
+A *position* is a place in the order of an epoch. All ranks share this order.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class Division:
         return share // self.size * self.size if self.drop_last else share
 
     def end(self, rank: int, index: int) -> int:
-        """Return how many samples a rank has read after it has yielded the item with this index."""
+        """Return how many samples a rank has read after it has yielded the item ``index``. Raises PipelineError if it has not."""
         sampler = self.sampler
         if self.batch_size is None and sampler.in_stretches:
             return index - rank * sampler.share + 1
@@ -73,7 +76,7 @@ class Division:
         return ItemsOfRank(-(-self.stop // self.size), indexes)
 
     def positions(self, rank: int, first: int, stop: int) -> np.ndarray:
-        """Return the epoch positions of a rank's samples ``first`` to ``stop`` (exclusive). A dealer needs a range of whole batches."""
+        """Return the positions of a rank's samples ``first`` to ``stop`` (exclusive). With a dealer, pass only whole batches."""
         sampler = replace(self.sampler, rank=rank)
         if self.dealer is None:
             return sampler.positions(first, stop)
@@ -83,7 +86,7 @@ class Division:
         return np.concatenate(dealt)
 
     def positions_of(self, rank: int, items: np.ndarray) -> np.ndarray:
-        """Return the epoch positions of the samples in a rank's items.
+        """Return the positions of the samples in a rank's items.
 
         ``items`` holds the index of each item, or the index of a batch and a row for each sample: int64 ``(N, 1)`` or ``(N, 2)``.
         """
@@ -105,7 +108,7 @@ class _Progress(NamedTuple):
         rank: The rank.
         done: Number of samples that the rank has read.
         held: Positions of the samples that the rank has read and that still wait in its stages.
-        used: Positions of the samples that the rank has passed on after its last snapshot.
+        used: Positions of the samples that the rank has passed on after the last marker of its state.
     """
 
     division: Division
@@ -132,8 +135,8 @@ def rest_of_epoch(reads: Sequence[ReadByRank], divide: Divide) -> tuple[int, Res
 
     Args:
         reads: For each rank, the samples that it has read.
-        divide: Returns the :class:`Division` of an epoch. Its arguments are the epoch, the rest of the epoch as JSON, the number of ranks,
-            and the batch size (0 for single samples).
+        divide: Returns the :class:`Division` of an epoch. Its arguments are the epoch, the :class:`Rest` of the epoch as JSON, the number
+            of ranks, and the batch size (0 for single samples).
 
     Raises:
         PipelineError: the states do not belong together.
@@ -223,13 +226,13 @@ class ReaderOfRank(Protocol):
 
 
 class Anew:
-    """Converts the states of a reader for another number of ranks, or for another mixture.
+    """Converts the states of a reader for another number of ranks, or for another mixture of datasets.
 
     Args:
         reader: The reader.
         sampler: Returns the sampler of this rank.
         dealer: Returns the dealer for a number of ranks; ``None`` without ``deal=``, or for one rank.
-        mixing: The mixture of the dataset.
+        mixing: The mixture that the reader reads.
         dataset: Returns the dataset.
     """
 
@@ -258,7 +261,7 @@ class Anew:
         return [epoch, 0, 0, self._reader.rows or 0, epoch, *self._mixing.as_json(self._dataset())]
 
     def from_one(self, state: list[Any] | None, last: list[int] | None, ranks: list[int]) -> list[Any]:
-        """Convert the state of one rank, if all ranks of the old run have read the same number of batches.
+        """Convert the state of one rank. All ranks of the old run must have read the same number of batches.
 
         The result is the same for each of the new ranks.
 
@@ -279,7 +282,7 @@ class Anew:
         return self.from_all([ReadByRank([rank, world_size], read) for rank in range(world_size)])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
-        """Return the state for the rest of the epoch: all positions that no rank has passed on. It is the same for each new rank."""
+        """Return the state for the rest of the epoch: all positions that no rank has passed on. All new ranks get the same state."""
         epoch, rest = rest_of_epoch([self._begun(read) for read in reads], self._divide)
         if self._mixing.is_replaced:
             epoch, rest = self._mixing.replace(self._dataset(), self._sampler(), epoch, rest)
@@ -289,7 +292,7 @@ class Anew:
         return state
 
     def items_of_rank(self, read: ReadByRank, epoch: int) -> ItemsOfRank:
-        """Return the items of a rank in an epoch. Epochs before the one of the rest have ended."""
+        """Return the items of a rank in an epoch. There are none in an epoch before the one in which the run last resumed."""
         _, _, rest, size, of = self._begun(read).state[:5]
         items = self._divide(epoch, rest if epoch == of else 0, read.rank[1], size).items(read.rank[0])
         return items if epoch >= of else items._replace(length=0)

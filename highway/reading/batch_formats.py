@@ -47,7 +47,7 @@ class BatchFormat(Protocol):
 
 
 class BadRow(Exception):
-    """A sample cannot be used.
+    """The sample of a row cannot be used.
 
     Args:
         place: The row.
@@ -86,7 +86,7 @@ _STACKED = RaggedOptions()
 
 
 def odd_one(samples: Sequence[Any], error: ValueError, options: RaggedOptions = _STACKED) -> BadRow:
-    """Return the row that made stacking a batch raise ``error``.
+    """Return the row because of which stacking a batch raised ``error``. If all rows have the same form, raise ``error``.
 
     This is the first row that fits no batch, or the first row whose form differs from the most common form.
     """
@@ -122,7 +122,7 @@ _SEVERAL = (dict, tuple, list)
 
 
 def _shape_of(column: Any) -> str:
-    """Return a text with the dtype and shape of a field of a batch of one sample."""
+    """Return a text with the dtype and shape of a sample's field. ``column`` is this field in a batch of one sample."""
     if isinstance(column, (dict, tuple)):
         parts = (f"{name!r}: {_shape_of(part)}" for name, part in zip(names(column), fields(column), strict=True))
         return f"{type(column).__name__} ({', '.join(parts)})"

@@ -77,8 +77,8 @@ class DecodeOptions:
     def box_of(self, size: Size, rng: Generator | None) -> Box:
         """Return the box of an image.
 
-        ``crop`` draws the box. Without ``crop``, the box is the largest centred box with the aspect ratio of ``shape``. Without both, the
-        box is the whole image.
+        ``crop`` draws the box. Without ``crop``, the box is the largest centred box with the aspect ratio of ``shape``. Without ``crop``
+        and ``shape``, the box is the whole image.
         """
         if self.crop is not None:
             top, left, height, width = map(index, self.crop.box(size, rng))

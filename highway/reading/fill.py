@@ -1,4 +1,7 @@
-"""Fill rows of batches: each worker reads the samples of a range of rows and puts them into the batch."""
+"""Fill rows of batches: each worker reads the samples of a range of rows and puts them into the batch.
+
+The planner (:mod:`highway.reading.plan`) assigns the ranges.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from highway.reading.plan import BatchInWork, ReaderLike, RowRange
 
 @dataclass
 class Fill:
-    """Read the samples of a range of rows. The worker that fills the last range of a batch returns the batch."""
+    """Read the samples of a range of rows. The call that fills the last range of a batch returns the batch. Other calls return ``DROP``."""
 
     stands_for: ReaderLike
 
@@ -57,7 +60,7 @@ class Fill:
         except Exception:  # not the error of a single sample: the batch is skipped, or the run ends
             reading.finished(batch)
             raise
-        batch.memory = None  # other objects can still refer to the batch
+        batch.memory = None  # frees the memory, because other objects can still refer to ``batch``
         if item is DROP:
             return DROP
         reading.finished(batch)
@@ -65,7 +68,7 @@ class Fill:
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
     def _remake(self, runs: list[Stamped], row: int) -> Stamped:
-        """Read one sample of a group again."""
+        """Read one sample again, for a reader without batches."""
         batch = runs[0].item.batch
         if not self._fill(batch, RowRange(batch, row, row + 1), here()) or not (read := self._samples(batch, [row])).items:
             raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, although it was read before")
@@ -90,7 +93,7 @@ class Fill:
         return True
 
     def _leave_out(self, batch: BatchInWork, row: int, context: Context) -> bool:
-        """Skip the sample of a row. In a batch, another sample replaces the skipped sample. Return ``False`` if no sample can."""
+        """Skip the sample of a row. In a batch, another sample replaces it. Return ``False`` if no sample can."""
         if self.stands_for.rows is not None:
             return self._replace(batch, row, context)
         batch.memory[row] = DROP

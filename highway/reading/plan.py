@@ -53,10 +53,10 @@ class ReaderLike(ReaderOfRank, Protocol):
 
 
 def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | None = None) -> tuple[Sampler, int]:
-    """Return the sampler of this rank, and the rank's number of batches (or samples) in an epoch. ``start`` is for a new mixture.
+    """Return the sampler of this rank, and the rank's number of batches (or samples) in an epoch. A new mixture begins at ``start``.
 
     Raises:
-        ConfigError: rank, world size or shuffle are invalid, or the dataset is a dict with names instead of indexes.
+        ConfigError: rank, world size, shuffle or deal are invalid, or the dataset is a dict with names instead of indexes.
         DatasetError: the dataset is empty.
         ValueError: the rank has no batch to read.
     """
@@ -256,7 +256,7 @@ class RowRanges:
     """Yield the row ranges of all batches of all epochs.
 
     Attributes:
-        cache: The order of the cache, if one follows the reader. With a cache, each rank has the same samples in every epoch.
+        cache: The order of the cache, if a cache follows the reader. With a cache, each rank has the same samples in every epoch.
         bad: With a cache, the ``bad`` of each :class:`Epoch`, by the number of the epoch.
     """
 
@@ -337,7 +337,7 @@ class RowRanges:
     @opened
     def _identity(self) -> str:
         """A text that changes when the dataset changes."""
-        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then their hash covers the dataset
+        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then the parameters' hash covers it
         own = None if is_parameter else fingerprint_of(self.dataset)
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
@@ -385,7 +385,7 @@ class RowRanges:
         return reading
 
     def _remake(self, epoch: int, index: int, part: int | list[int] | None) -> Stamped:
-        """Return a batch as one range. ``part``: its positions, or the number of the epoch's positions that were read before a resume."""
+        """Return a batch as one range. ``part``: the batch's positions, or how many positions of the epoch were read before the resume."""
         reading = self._again
         if isinstance(part, list):
             positions = np.array(part)

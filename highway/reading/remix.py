@@ -31,10 +31,10 @@ class Part(NamedTuple):
     """A dataset of the current mixture, or of an earlier mixture of the run.
 
     Args:
-        seed: Number of the dataset's seed.
+        seed: Number of the seed that the dataset uses.
         samples: Length of the dataset.
         identity: A text that changes when the dataset changes.
-        given: Number of samples that the dataset gave before the mixture began, in the epoch in which the mixture began.
+        given: Number of samples that the dataset gave before the mixture began. Samples of earlier epochs do not count.
         left: The samples that the dataset had not given when the mixture began: a :class:`Rest` as JSON. The positions in this rest count
             over all passes over the dataset.
     """
@@ -97,7 +97,7 @@ class Mixed:
         return {**vars(self), "weights": weights, "parts": {name: list(part) for name, part in self.parts.items()}}
 
     def interleave(self, is_rest: bool) -> Interleave:
-        """Return the interleaving of a whole epoch. With ``is_rest``, it covers the rest of the epoch in which the mixture began."""
+        """Return the dataset at each position of an epoch. With ``is_rest``: of the rest of the epoch in which the mixture began."""
         parts = [self.parts[name] for name in self.names]
         how: dict[str, Any] = {"begin": self.begin, "given": [part.given for part in parts]} if is_rest else {}
         return Interleave([part.samples for part in parts], self.weights, self.stop, self.length, **how)
@@ -215,7 +215,7 @@ class Mixing:
         if names is not None and saved and saved[0] is not None:
             assert isinstance(own, Parts)
             mixed = Mixed.from_json(saved[0])
-            if self.is_replaced or mixed.rule == Mixed.of(own).rule:  # else the user has accepted that samples are lost or repeated
+            if self.is_replaced or mixed.rule == Mixed.of(own).rule:  # otherwise, the user accepts lost or repeated samples
                 self.mixed = mixed
 
     def _refuse(self, why: str) -> NoReturn:

@@ -43,7 +43,7 @@ class Rest:
         return len(self.singles) + max(total - self.tail, 0)
 
     def without(self, places: np.ndarray, stop: int) -> Rest:
-        """Return the rest after the samples at all places below ``stop`` were read, except for ``places`` (in any order)."""
+        """Return the rest after all places below ``stop`` except ``places`` were read. ``places`` can be in any order."""
         tail = int(self.at(np.array([max(stop, len(self.singles))]))[0])
         return Rest.without_runs(tail, np.union1d(self.at(places), self.singles[stop:]))
 

@@ -76,7 +76,7 @@ class Permutation:
 
 
 def hashed(numbers: np.ndarray) -> np.ndarray:
-    """Return the finaliser of MurmurHash3 of each value (Stafford's variant 13)."""
+    """Apply the finaliser of MurmurHash3 (Stafford's variant 13) to each value."""
     numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     hashed: np.ndarray = numbers ^ numbers >> np.uint64(31)
@@ -270,14 +270,14 @@ class Mixture(NamedTuple):
         return self.start.first if self.start is not None and self.start.epoch == epoch else 0
 
     def total(self, epoch: int) -> int:
-        """Return the position after the last one of an epoch."""
+        """Return the position after the last position of an epoch."""
         interleave = self.interleave_of(epoch)
         return self.first(epoch) + interleave.length - interleave.begin
 
     def drawn_before(self, epoch: int) -> np.ndarray:
-        """Return for each part the number to add to the counts of an epoch's interleaving.
+        """Return, for each part, an offset for the counts of an epoch's interleaving.
 
-        The sum is the number of samples that the part has given since the mixture began.
+        Count plus offset is the number of samples that the part has given since the mixture began.
         """
         start, whole = self.start, self.interleave.drawn
         before: np.ndarray
@@ -293,7 +293,7 @@ class Mixture(NamedTuple):
 class MixedOrder:
     """The indexes of a mixed dataset in an epoch, by position. Positions after the last one wrap around.
 
-    Each part resumes at its position at the end of the previous epoch.
+    Each part continues at the position at which it ended in the previous epoch.
     """
 
     def __init__(self, mixture: Mixture, sampler: Sampler, epoch: int) -> None:

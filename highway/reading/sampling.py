@@ -26,8 +26,9 @@ class Sampling:
         drop_last: Whether to drop the last batch of an epoch if it is smaller than the other batches.
         num_workers: Number of threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.
         window: With ``"blocks"``, the number of samples in a window. ``None``: the number of samples in 16 average blocks.
-        rank: Rank of this process among the processes that divide the dataset, from 0. ``None``: torchrun sets rank and world size in
-            ``RANK`` and ``WORLD_SIZE``, srun in ``SLURM_PROCID`` and ``SLURM_NTASKS``. Without these variables: rank 0 of 1.
+        rank: Rank of this process among the processes that divide the dataset, from 0. ``None``: rank and world size are the values of
+            ``RANK`` and ``WORLD_SIZE`` (from torchrun) or ``SLURM_PROCID`` and ``SLURM_NTASKS`` (from srun). Without these variables: rank
+            0 of 1.
         world_size: Number of processes that divide the dataset. Set both ``rank`` and ``world_size``, or neither.
         on_uneven: If the samples cannot be divided evenly among the ranks: ``"pad"`` repeats samples from the start of the epoch,
             ``"drop"`` skips the last samples, ``"raise"`` raises an error. Every rank has the same number of batches.
@@ -73,8 +74,8 @@ class Batching(Sampling):
     """The size of batches. Base class of readers that yield batches, with a parameter ``batch_size``.
 
     Args:
-        global_batch_size: Number of samples of all ranks in one step. Pass this number or ``batch_size``. Each rank gets an equal part. If
-            a run resumes on a different number of ranks, the global batch stays the same.
+        global_batch_size: Number of samples of all ranks in one step. Pass either this number or ``batch_size``. Each rank gets an equal
+            part. If a run resumes on a different number of ranks, the global batch stays the same.
     """
 
     global_batch_size: Count | None = None

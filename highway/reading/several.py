@@ -1,4 +1,4 @@
-"""Convert the states of a source that combines several readers for another number of ranks."""
+"""For a source that combines several readers: convert its states for another number of ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Combining(Protocol):
     in_step: ClassVar[bool]  # whether the n-th items of all sources become one item
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
-        """Return for each source the numbers of its items that are in some combined items.
+        """Return, for each source, the numbers of the source's items in the combined items ``numbers``.
 
         Args:
             numbers: Ascending numbers of the combined items, counted from ``begin``.
@@ -38,7 +38,7 @@ class Combining(Protocol):
         """
 
     def order_at(self, counts: list[int], epoch: int, begin: int) -> Any:
-        """Return the state of the order at the item ``begin``. The arguments are those of :meth:`split`."""
+        """Return the state of the random order before the item ``begin``. The arguments have the same meaning as in :meth:`split`."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ class _Progress(NamedTuple):
 class SeveralAnew:
     """Converts the states of a source that combines several sources.
 
-    The state is a list: the epoch, the number of items of this epoch so far, the states of the sources, the state of the order, and the
-    place at which an epoch was divided anew, as ``[epoch, number of items before]``.
+    The state is a list: the epoch; the number of items of this epoch so far; the states of the sources; the state of the random order; and
+    ``[epoch, number of items]`` before the last division among ranks.
 
     Args:
         combining: How the sources are combined.
@@ -161,7 +161,7 @@ class SeveralAnew:
         return [epoch, 0, [source.at_epoch(epoch) for source in self._sources], None, [epoch, 0]]
 
     def from_one(self, state: Any, last: Sequence[int] | None, ranks: Sequence[int]) -> list[Any]:
-        """Convert the state of one rank, if all ranks have read the same number of items."""
+        """Convert the state of one rank. All ranks must have read the same number of items."""
         return self.from_all([ReadByRank([rank, ranks[1]], state, last) for rank in range(ranks[1])])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:

@@ -67,13 +67,13 @@ class Child:
 
     @property
     def failed(self) -> bool:
-        """Whether the process has ended without a request, and not normally."""
+        """Whether the process has ended, but neither normally nor on request."""
         as_it_should = (self.code == 0 and self.done) or (self.leaving and self.code in _ASKED)
         return self.code is not None and not as_it_should
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal killed the process that came from outside: from a user, another process or the system."""
+        """Whether a signal from outside killed the process: a signal from a user, another process or the system."""
         return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property

@@ -1,4 +1,4 @@
-"""Find a running process of a role on this machine, and ask it to drain.
+"""Find a running process of a role on this machine, and ask it to drain (to end its source and deliver the items in flight).
 
 Each process listens on a socket with a name in Linux's abstract namespace. The name has no file, and disappears with the process. It
 consists of the user, the topology file, the role and the number of the replica. If another process on this machine already has this number,

@@ -50,7 +50,7 @@ class Engine:
 
 
 def placed_anywhere(topology: Topology) -> Wiring:
-    """Return the processes of a topology for an engine that chooses their hosts. The links use names at a rendezvous."""
+    """Return the processes of a topology for an engine that chooses their hosts. The links use names instead of addresses."""
     return Wiring.scaling(topology.anywhere())
 
 

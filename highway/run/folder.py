@@ -28,8 +28,8 @@ class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: Number of starts of the replica's process that the launcher wants, over all jobs of the replica. If there were fewer starts,
-            the job starts the process.
+        start: How many times the launcher wants the replica's process to be started, counted over all jobs of the replica. If it was
+            started fewer times, the job starts it.
         spec: The process to run: a :class:`~highway.run.launcher.LaunchSpec` as JSON.
         signals: Signals to send to the current process, in order.
         version: The version of highway that the launcher has.

@@ -59,7 +59,7 @@ class Handle(Protocol):
         """
 
     def signal(self, number: int) -> None:
-        """If the process runs, send it a signal. SIGTERM drains it, SIGINT stops it, SIGKILL kills it and the processes it started."""
+        """If the process runs, send it a signal. SIGTERM drains it, SIGINT stops it, SIGKILL kills it and its children."""
 
     def reports(self) -> Sequence[RoleReport]:
         """Return the reports of the process since the last call."""

@@ -17,10 +17,10 @@ from highway.wire.tally import Counts
 
 
 class Replica:
-    """A replica of a role. One child process at a time runs the replica. After a restart, this is a new process.
+    """A replica of a role. One child process at a time runs the replica. A restart starts a new process.
 
     ``spec`` returns the specification of the process to start. :meth:`start` calls ``spec`` for each start, because the addresses of other
-    processes can be unknown before.
+    processes can be unknown earlier.
     """
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:

@@ -29,7 +29,7 @@ class Reporter:
         self._send(RoleReport(stats))
 
     def draining(self) -> None:
-        """Report that another process than the launcher asked the role to end. The launcher then does not restart the role."""
+        """Report that a process other than the launcher has asked the role to end. The launcher then does not restart the role."""
         self._send(RoleReport(draining=True))
 
     def error(self, message: str) -> None:

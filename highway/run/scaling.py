@@ -29,12 +29,12 @@ PATIENCE = 86_400.0  # maximum seconds for a removed replica to deliver its item
 
 
 class Look(NamedTuple):
-    """The load of a role's replicas at a moment.
+    """A measurement of the load of a role's replicas.
 
     Args:
-        time: Time of the look, as ``time.monotonic()``.
+        time: Time of the measurement, as ``time.monotonic()``.
         replicas: Number of running replicas.
-        load: Fraction of the recent time, from 0 to 1, in which a replica worked: the mean of the replicas. A replica that has not begun
+        load: Fraction of the recent time, from 0 to 1, in which a replica worked, averaged over the replicas. A replica that has not begun
             to work counts as 0.
         waiting: Number of messages that wait for the replicas; ``None`` if unknown.
     """
@@ -51,7 +51,7 @@ def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
     The number does not grow if it is known that no messages waited recently.
 
     Args:
-        looks: The looks since the last change of the number of replicas, oldest first; at least one.
+        looks: The measurements since the number of replicas last changed, oldest first. At least one.
     """
     last, lately, long = looks[-1], _during(looks, scale.grow_s), _during(looks, scale.shrink_s)
     if lately and last.replicas < scale.max and last.load > LOAD and any(look.waiting != 0 for look in lately):
@@ -62,7 +62,7 @@ def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
 
 
 def _during(looks: Sequence[Look], seconds: float) -> Sequence[Look]:
-    """Return the looks of the last ``seconds``. If all looks together cover less time, return an empty list."""
+    """Return the measurements of the last ``seconds``. If all measurements together cover less time, return an empty list."""
     since = looks[-1].time - seconds
     return [look for look in looks if look.time >= since] if looks[0].time <= since else []
 

@@ -53,6 +53,7 @@ class Result:
             signal that ended the run.
         message: A description of the failure; empty if there was no failure.
         states: The final state of each replica.
+        links: The messages that each link has carried.
         departures: The ended processes, in the order of their replicas.
     """
 
@@ -76,8 +77,8 @@ def launch(
     Sinks are roles that send nothing over a link. When all sinks have ended, all other roles have ``GRACE`` seconds to end, and are then
     stopped. If a process fails and is not restarted, all other processes are stopped.
 
-    SIGTERM drains the run: the roles that no other role of this run feeds end their sources, and all items in flight are delivered. SIGINT
-    stops all processes. A second signal kills all processes.
+    SIGTERM drains the run: each role that receives nothing from another role of this run ends its source, and all items in flight are
+    delivered. SIGINT stops all processes. A second signal kills all processes.
 
     Args:
         wiring: The processes to run.
@@ -224,8 +225,8 @@ class _Watch:
     def _blame(self, replica: Replica, message: str) -> None:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
-        If the role has ``restart``, a killed process is no failure of the run, and the exit code must not depend on the moment of the kill.
-        The run fails only if the replica is a sink (it has not reached the end of the stream), or if the process raised an error.
+        If a process is killed, the exit code must not depend on the moment of the kill. Earlier, the process would have been restarted.
+        Therefore, the run fails only if the replica is a sink, which has missed the end of the stream, or if the process was not killed.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):

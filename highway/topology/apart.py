@@ -13,7 +13,7 @@ from highway.wire.address import is_loopback
 
 
 def problems_apart(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for each part of a topology that needs one common host or known hosts. :func:`check` must find no errors before."""
+    """Yield an error for each part of a topology that needs one common host or known hosts. The topology must have passed :func:`check`."""
     location = topology.plan.location / "links"
     for name, spec in topology.plan.links.items():
         if not spec.over.has_port:

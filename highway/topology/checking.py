@@ -125,7 +125,7 @@ def labels(topology: Topology, role: str) -> tuple[str, ...]:
 
 
 def other_ranks(topology: Topology, role: str) -> str:
-    """Return a text: what is needed to resume a role on another number of ranks. The topology must have no errors."""
+    """Return a text that describes what is needed to resume a role on another number of ranks. The topology must have no errors."""
     return _first(topology, topology.roles[role]).needs_of_other_ranks()
 
 
@@ -157,7 +157,7 @@ def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]
 
 
 class _Stages:
-    """Builds all stages of a process, or the stages in ``only``, and keeps their errors, their links and their ends of links.
+    """Builds all stages of a process, or the stages in ``only``. Keeps their errors, and the links and ends of links that they use.
 
     The stages are not kept, because stages can be large. Each end of a link has at most ``most`` URLs.
     """
@@ -186,7 +186,7 @@ class _Stages:
                 self.errors.append(role.location.error(str(error)))
 
     def needs_of_other_ranks(self) -> str:
-        """Return a text: what is needed to resume on another number of ranks. It is empty if the state of one rank is enough."""
+        """Return what is needed to resume on another number of ranks, as a text; empty if the state of one rank is enough."""
         if not self._expanded:
             return ""
         return needs_of_other_ranks(Run(self._expanded, None, Origin()).stages)
@@ -358,7 +358,7 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for each URL in a stage if no role has the other end. The topology must have no errors."""
+    """Yield a sentence for each URL in a stage for which no role has the other end. The topology must have no errors."""
     found = explicit_ends(topology)
     hosts: dict[tuple[Direction, str], set[str]] = defaultdict(set)
     for end in found:

@@ -21,15 +21,15 @@ from highway.parameters.hints import describe_parameter, readable_parameters
 from highway.parameters.location import Location, did_you_mean
 from highway.renamed import new_class
 
-PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # packages whose public classes files can name
-PLUGIN_GROUP = "highway.plugins"  # group of entry points whose modules files can name
+PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # topology files can name the public classes of these packages
+PLUGIN_GROUP = "highway.plugins"  # group of entry points; topology files can name the classes in their modules
 PATH = rf"^{SCHEME}|[/.*?{{]"  # regular expression that matches paths and URLs, but not the names of datasets
 _IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # ``package.module:Name``, but not URLs
 
 
 @dataclass(frozen=True)
 class NotImported:
-    """Placeholder for a component whose module was not imported. If a parameter of a component is a placeholder, so is the component.
+    """Placeholder for a component whose module was not imported. If a parameter is a placeholder, so is its component.
 
     Args:
         name: The name of the component.

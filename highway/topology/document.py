@@ -38,7 +38,7 @@ for _tag, _pattern, _first in (
 
 
 def read(path: str | Path) -> tuple[Any, Location]:
-    """Return the values in a YAML file, and the location of the root. The location knows the line of each value, for errors.
+    """Return the values in a YAML file, and the location of the root. The location stores the line of each value, for error messages.
 
     Raises:
         ConfigError: the file does not exist, or is not YAML within the limits.

@@ -64,11 +64,11 @@ class Topology:
         return replace(self, plan=replace(self.plan, local=True))
 
     def at_rendezvous(self) -> Topology:
-        """Return this topology with names at a rendezvous instead of addresses. The hosts are then known only after the roles start."""
+        """Return this topology with names instead of addresses for links, because the hosts are known only after the roles start."""
         return replace(self, plan=replace(self.plan, named=True))
 
     def joined(self, on: str, isolated: bool = False) -> Topology:
-        """Return this topology with names at a rendezvous instead of addresses, and make this process use the rendezvous.
+        """Return this topology with names instead of addresses for links, and join the rendezvous, which stores the address of each name.
 
         Args:
             on: The rendezvous, as for ``Pipeline.from_yaml``. Empty: return the topology unchanged.
@@ -87,7 +87,7 @@ class Topology:
         return self.at_rendezvous()
 
     def anywhere(self) -> Topology:
-        """Return this topology for an engine that chooses the hosts: without hosts, and with names at a rendezvous for links."""
+        """Return this topology for an engine that chooses the hosts: without hosts, and with names instead of addresses for links."""
         roles = {name: replace(role, hosts=()) for name, role in self.roles.items()}
         return replace(self, plan=replace(self.plan, roles=roles)).at_rendezvous()
 

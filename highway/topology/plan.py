@@ -104,7 +104,7 @@ class Plan:
         metrics: The HTTP address at which each run reports its state, if any.
         local: Whether all hosts are this machine. Each host then has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
-        named: Whether links over tcp have names at a rendezvous instead of addresses.
+        named: Whether links over tcp have names instead of addresses. A rendezvous then stores the address of each name.
         identity: Text that identifies the file (of several merged files, the first file). The two ends of a link compare this text.
     """
 
@@ -175,15 +175,15 @@ class Plan:
         return [self.link_address(link, process) for link, process in ends if process in processes]
 
     def port(self, link: str, process: Process, key: Literal["port", "tap"] = "port") -> int:
-        """Return the port that a process opens for a link or its tap. Processes on one host use consecutive ports of the range."""
+        """Return the port that a process opens for a link, or for viewers (``"tap"``). Processes on one host use successive ports."""
         spec = self.links[link]
         return port_range(getattr(spec, key))[0] + self._place(link, spec.bind if key == "port" else "from", process)[1]
 
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
-        """Return the address of the tap of a process that sends on a link.
+        """Return the address of a sender's tap, to which viewers can connect.
 
         If the file has no port for the tap, or the plan is ``named``, the address is an ipc name on the machine of the process. On Linux,
-        the name is in the abstract namespace, so that no file remains. The name depends on the path of the topology file, so that two
+        the name is in the abstract namespace, so that no file remains. The name depends on the path of the topology file. Therefore, two
         topologies never share a name. ``listen`` is as for :meth:`link_address`.
         """
         if self.links[link].tap is not None and not self.named:

@@ -24,7 +24,7 @@ from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
 MOST_ENTRIES, MOST_PLAIN = 2**14, MOST_BYTES // 8  # maximum number of hashed entries of a list, and of a plain list
-MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # maximum number of hashed list entries and objects in total; of more objects, only the type
+MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # maximum hashed list entries and objects in total; of further objects, only the type is hashed
 MOST_NESTED = 40  # objects are hashed recursively up to this nesting depth; deeper objects are hashed later
 _LEAST = 2**20, 2**10, 2**12  # limits for the values that a component changes while it runs: bytes, list entries, objects
 _FEW = 16  # number of hashed entries of a list after the limits are reached

@@ -20,13 +20,13 @@ from highway.errors import PipelineError
 log = logging.getLogger("highway")
 
 _SOURCES = 64  # maximum number of fingerprints of a stage to read; they are evenly spaced
-MIXTURE = ".mixture"  # "Reader.mixture" in allow_changed allows the reader another mixture of datasets
+MIXTURE = ".mixture"  # "Reader.mixture" in allow_changed means that the reader can have another mixture
 _DATASETS = ("dataset", "data_dir")  # parameters of readers
 _DATA = "its data (files are compared by path, size and time)"
 
 
 class Identities:
-    """The hashes of a pipeline's stages in their current form.
+    """The hashes of a pipeline's stages, computed when this object is created.
 
     Args:
         stages: The stages.

@@ -104,7 +104,7 @@ def _is_changed_attribute(kept: _Kept, name: str, value: Any) -> bool:
 
 def _held(value: Any) -> dict[str, Any]:
     held = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots_of(type(value)) if hasattr(value, name)}}
-    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # without @opened's own attributes
+    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # without names of @opened
 
 
 def _plain(name: str) -> str:

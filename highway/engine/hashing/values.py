@@ -53,7 +53,7 @@ class Hasher(Bounded):
 
     Attributes:
         data: The methods ``fingerprint`` and ``identity`` of the hashed values. The owner of the hasher calls them later.
-        unseen: The values that could not be hashed: the names of values that code refers to, and the types of all other values.
+        unseen: The values that could not be hashed. A value to which code refers is listed by its name, any other value by its type.
     """
 
     def __init__(self, strict: bool, seed: int | None = None) -> None:
@@ -121,7 +121,7 @@ class Hasher(Bounded):
     # --- values with named parts ---
 
     def _parts(self, value: Any, whole: bool = False) -> Iterator[tuple[str, Hashed]] | None:
-        """Return the named parts of a value, or ``None`` if it has none. ``whole``: whether the value is a stage."""
+        """Return the named parts of a value, or ``None`` if it has none. ``whole``: whether the value is the component of a stage."""
         if isinstance(value, functools.partial):
             return self._partial(value)
         if isinstance(value, types.MethodType):
@@ -190,7 +190,7 @@ class Hasher(Bounded):
                 self._reading.discard(mark)
 
     def _read(self, name: str, value: Any, names: Names) -> Iterator[tuple[str, Hashed]]:
-        """Yield the parts of a named value that a function reads: attributes, or the whole value. Record the values that it changes."""
+        """Yield the parts of a named value that a function reads: attributes, or the whole value. Record values that it changes."""
         if is_changed(names, (name,), value):
             self.note_changing(name, value)
             return
@@ -257,7 +257,7 @@ class Hasher(Bounded):
             yield f"state {place}", self.of(list(part) if isinstance(part, Iterator) else part)
 
     def _note_data(self, value: Any, whole: bool) -> bool:
-        """Record a value's methods that identify its data, and return whether it has a fingerprint."""
+        """Record the methods of a value that identify its data. Return whether the value has a fingerprint."""
         if isinstance(value, type) or not any(hasattr(type(value), name) for name in ("fingerprint", "__highway__", "stages")):
             return False
         op, traits = self._declared
@@ -328,7 +328,7 @@ class Hasher(Bounded):
             yield from self._read(name, held, names)
 
     def _class(self, cls: type) -> Hashed:
-        """Return the hash of a class: its name, and as code its methods and attributes and those of the user's base classes."""
+        """Return the hash of a class. Its value is the name. The methods and attributes of all user classes count as code."""
         return Hashed(cls.__qualname__.encode(), self._as_code(cls, self._class_parts))
 
     def _class_parts(self, cls: type) -> Iterator[tuple[str, Hashed]]:
@@ -337,7 +337,7 @@ class Hasher(Bounded):
                 yield name, self._referred(f"{base.__name__}.{name}", part)
 
     def _code(self, function: types.FunctionType) -> Hashed:
-        """Return the hash of a function. Its value is the name; its source and the module-level names that it reads count as code."""
+        """Return the hash of a function. Its value is the name. The source and the module-level names that it reads count as code."""
         return Hashed(function.__name__.encode(), self._as_code(function, self._function_parts))
 
     def _function_parts(self, function: types.FunctionType) -> Iterator[tuple[str, Hashed]]:

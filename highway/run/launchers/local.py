@@ -59,7 +59,7 @@ class LocalLauncher:
         show: Called for each printed line. Arguments: name of the replica, text, and whether the text is from standard error.
         orphaned: Seconds for the started processes to end if this process is killed. After these seconds, a guard program kills the
             processes and their descendants.
-        keep: After the kill, the guard program keeps the counts of the first process readable for this many seconds, at ``counts_at``.
+        keep: After the kill, other processes can read the counts of the first process at ``counts_at`` for this many seconds.
     """
 
     def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:

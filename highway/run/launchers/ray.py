@@ -191,7 +191,7 @@ class RayLauncher:
 
     Args:
         wiring: The processes.
-        software: The software of each role's processes.
+        software: For each role, a text with the versions of the software that its processes must have.
         run: The name of the run.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
