@@ -60,7 +60,7 @@ def load_checked(
     ...     text = file.write("roles: {source: [{Noise: {shape: [2], count: -1}}]}")
     >>> load_checked("noise.yaml")
     Traceback (most recent call last):
-    highway.errors.ConfigError: noise.yaml:1: roles.source[0].Noise.count: expected at least 0, or null for no end, got int -1
+    highway.errors.ConfigError: noise.yaml:1: roles.source[0].Noise.count: expected at least 0, or null for no limit, got int -1
     """
     topology = load(path, variables, plugins, look_only)
     if errors := check(topology):
