@@ -12,7 +12,7 @@ from typing import Any
 from highway.children.pickling import pack, unpack
 from highway.process import interrupt
 
-LOOK = 1.0  # seconds between checks that the parent lives; after its death, a forked process can keep its end of the socket open
+LOOK = 1.0  # seconds between checks that the parent lives; after its death, a process that it forked can keep the socket open
 
 
 class ControlClosed(Exception):

@@ -36,11 +36,11 @@ EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, r
 
 
 class IsolatedRun(ReceivingRun):
-    """A run whose stages are in a process of their own. The workers in this process only describe the stages and never work.
+    """A run whose stages are in a process of their own. In this process, the stages have no threads and only hold descriptions.
 
     Args:
         given: The stages as the user passed them.
-        stages: The expanded stages.
+        stages: The stages, with parts in place of composites.
         seed: The pipeline's seed.
         origin: Host, role and replica in the passports (metadata) of the pipeline's items.
         budget_mb: Megabytes of shared memory for items.
@@ -153,7 +153,7 @@ class IsolatedRun(ReceivingRun):
                 self._process.close()
 
     def _tell(self, what: str, value: Any = None) -> None:
-        """Send a message to the child process. Do nothing if the run has not begun, or in a fork of the process that started it."""
+        """Send a message to the child process. Do nothing before the run begins, or in a forked copy of this process."""
         if self._process is not None and self._opened and os.getpid() == self._pid:
             self._process.tell((what, value, 0))
 

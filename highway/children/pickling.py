@@ -94,7 +94,7 @@ class _Importing:
     now = is_loaded = False
 
     def load(self) -> None:
-        if self.script is None or self.is_loaded:  # a test of MAIN in sys.modules fails: multiprocessing sets it
+        if self.script is None or self.is_loaded:  # MAIN in sys.modules shows nothing, because multiprocessing sets it
             return
         if self.script == Script():
             raise PipelineError("it is defined in an interactive session, which another process cannot import; put it into a module")

@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 
 class ReceivingRun(Run):
-    """A run whose stages work in another process. The workers in this process only describe the stages."""
+    """A run whose stages work in another process. In this process, the stages have no threads and only hold descriptions."""
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, name: str) -> None:
         super().__init__(stages, seed, origin)

@@ -266,7 +266,7 @@ def array_of(name: Field, value: Any) -> np.ndarray:
 
 
 def _was_large(value: Any, array: np.ndarray) -> bool:
-    """Return whether integers are too large for one 64-bit dtype. NumPy then has converted them to objects or inexact floats."""
+    """Return whether integers are too large for one 64-bit dtype. If so, NumPy has converted them to objects or inexact floats."""
     may_be = array.dtype == object or (array.dtype == np.float64 and array.max(initial=0.0) >= 2**63)
     return may_be and all(type(number) is int for number in np.asarray(value, object).flat)
 

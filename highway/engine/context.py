@@ -67,7 +67,8 @@ class Context:
         limit: The time limit of the stage; ``None`` if it has no timeout.
 
     Args:
-        report_error: A function that receives the errors that the stage reports. If the stage does not skip an error, it raises the error.
+        report_error: A function that receives the errors that the stage reports. If the stage does not skip an error, the function raises
+            the error.
         report_state: Called with ``"starved"`` or ``"blocked"`` when the stage begins to wait, and with ``"busy"`` afterwards.
         seed: The seed of the pipeline.
         is_stage: Whether this context belongs to a stage, not to code outside of any pipeline.
@@ -142,6 +143,9 @@ class Context:
 
         Outside a stage, such as in ``iter(source)``, return a new state. If a stream calls a component that also has a state, the run
         cannot return states, because only the state of the stream is saved.
+
+        Raises:
+            PipelineError: the component declares no state.
         """
         runs, state = self.running
         if runs is not component or state is None:
@@ -229,7 +233,7 @@ class Context:
         self.notify()
 
     def begin(self, component: Any, state: RunState | None, saved: Any = None) -> None:
-        """Record the component that begins in this stage, and create its state. If ``saved`` is not ``None``, restore the state."""
+        """Record the component that begins in this stage, and its ``state``. If ``saved`` is not ``None``, restore ``state`` from it."""
         if state is not None and saved is not None:
             state.restore(saved)
         self.running = component, state

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Pipeline:
     """A chain of stages, each with its own worker threads.
 
-    The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, each ``for`` loop over the
-    pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of its epoch is
-    skipped. :meth:`dequeue` and sinks get all epochs as one stream.
+    The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, as readers do, each ``for``
+    loop over the pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of
+    its epoch is skipped. :meth:`dequeue` and sinks get all epochs as one stream.
 
     If a script constructs a pipeline that ends in a sink and does not run it, the pipeline runs at the end of the script (see
     :mod:`highway.engine.script`).
@@ -161,7 +161,7 @@ class Pipeline:
 
     def _dequeue(self, timeout: float | None) -> Stamped:
         if self.ends_in_sink:
-            script.forget(self._run)  # a caller that wants items wants no run at the end of the script
+            script.forget(self._run)  # because the caller wants items, do not run the pipeline at the end of the script
             raise PipelineError(f"{self._last} is a sink, so this pipeline yields no items; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # otherwise, the loaded state was saved after the last item
             self._run.start()
@@ -169,7 +169,7 @@ class Pipeline:
             try:
                 return self.hand_over.take(self._consumer.take, timeout, context.hand_over, context.is_stage)
             except (EndOfStream, Cancelled):
-                pass  # so that this exception is not the context of the error below
+                pass  # the error below is raised outside of this block, so that it has no context
         cancel.check_cancelled()
         has_ended = self._consumer.has_ended = self._consumer.has_ended or not self._stopped
         self._run.join()

@@ -158,7 +158,7 @@ def moved(
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])
     kept = dict(state["states"])
     for running in rest:
-        if not running.stage.keeps_count or running.stage.name in state["uneven"]:  # uneven: when the state was saved
+        if not running.stage.keeps_count or running.stage.name in state["uneven"]:  # uneven: has dropped or skipped items
             refuse(running.stage.name, why, allow_changed, of_all)
             kept.pop(str(running.number), None)
     state = dict(state) | {"states": kept, "ranks": ranks}

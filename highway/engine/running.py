@@ -368,7 +368,7 @@ def weight(result: Any) -> tuple[int, int, int]:
 
 
 def completed(given: Stamped, origin: Origin, times: tuple[float, ...], positions: Positions | None = None) -> Stamped:
-    """Set the origin, times and positions of an item, unless the stage that stamped it has set them."""
+    """Set the origin, times and positions of an item, unless the stage that made the passport has set them."""
     epoch, index, _, keys, own, made_of, rows = given.passport
     return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of, rows or positions))
 

@@ -50,10 +50,10 @@ def _end(number: int, frame: FrameType | None) -> None:
 def held() -> Iterator[Callable[[], bool]]:
     """Delay Ctrl-C until the end of the ``with`` block, because an exception inside the block could leave a lock held.
 
-    A program's own handler is not replaced.
+    If the program has its own handler of Ctrl-C, or outside of the main thread, this function does nothing.
 
     Yields:
-        A function that returns whether Ctrl-C came.
+        A function that returns whether Ctrl-C came and was delayed.
     """
     came: list[int] = []
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

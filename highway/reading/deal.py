@@ -28,12 +28,12 @@ class ArrayLike(Protocol):
 @checked
 @dataclass(eq=False)
 class Deal:
-    """Assign the samples of each global batch to ranks so that the sums of their costs are even.
+    """Assign the samples of each global batch to ranks so that all ranks have about the same total cost.
 
-    In each step of a training, all ranks wait for the rank with the most work. A global batch consists of the batches of all ranks in one
-    step. A deal keeps the samples of each global batch, and changes only which rank reads each sample. The assignment depends only on the
-    order of the epoch and on the costs, so all ranks and all resumed runs compute the same assignment. The costs of all samples are read
-    once, before the first batch.
+    In each training step, all ranks wait for the rank with the most work. A global batch consists of the batches of all ranks in one step.
+    A deal keeps the samples of each global batch, and changes only which rank reads each sample. The assignment depends only on the order
+    of the epoch and on the costs, so all ranks and all resumed runs compute the same assignment. The costs of all samples are read once,
+    before the first batch.
 
     Args:
         cost: The cost of each sample, at least 0. The unit of the costs does not matter.

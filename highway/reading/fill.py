@@ -60,7 +60,7 @@ class Fill:
         except Exception:  # not the error of a single sample: the batch is skipped, or the run ends
             reading.finished(batch)
             raise
-        batch.memory = None  # frees the memory, because other objects can still refer to ``batch``
+        batch.memory = None  # frees the memory, even if other objects still refer to ``batch``
         if item is DROP:
             return DROP
         reading.finished(batch)

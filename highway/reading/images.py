@@ -82,7 +82,7 @@ class DecodedImages:
         return files, errors
 
     def item(self, memory: _Images) -> tuple[Any, ...]:
-        images, memory.images = memory.images, []  # frees the images, because other objects can still refer to ``memory``
+        images, memory.images = memory.images, []  # frees the images, even if other objects still refer to ``memory``
         if not self._labelled:
             return (images,)
         labels = memory.labels

@@ -7,7 +7,7 @@ from highway.reading.deal import expect_fits
 from highway.reading.fill import Fill
 from highway.reading.plan import ReaderLike, RowRanges, shares
 
-AHEAD = 16  # maximum number of planned ranges in the channel: ranges are small, and with many of them the planner wakes less often
+AHEAD = 16  # maximum number of planned ranges in the channel; a large number, so that the planner wakes less often
 
 
 def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:

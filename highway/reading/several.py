@@ -43,7 +43,7 @@ class Combining(Protocol):
 
 @dataclass(frozen=True)
 class SourceInside:
-    """A source inside a source that combines several sources.
+    """One of the sources that a source combines.
 
     Args:
         stages: The stages of the inner source.
@@ -59,7 +59,7 @@ class SourceInside:
 
     @property
     def obstacle(self) -> str:
-        """Why the items of an epoch cannot be found by their numbers; empty if they can."""
+        """Why an item cannot be found by its number in an epoch; empty if it can."""
         first, *rest = self.stages
         if not self.has_epochs:
             return "is not a reader"
@@ -70,7 +70,7 @@ class SourceInside:
 
     @property
     def restarts(self) -> bool:
-        """Whether each epoch begins anew. The beginning of an epoch is then the same for any number of ranks."""
+        """Whether no data carry over to the next epoch. The state before an epoch is then the same for any number of ranks."""
         first, *rest = self.stages
         if any(stage.max_errors is not None for stage in self.stages):  # errors of earlier epochs count for max_errors
             return False
@@ -153,7 +153,7 @@ class SeveralAnew:
 
     @property
     def restarts(self) -> bool:
-        """Whether each epoch begins anew. The beginning of an epoch is then the same for any number of ranks."""
+        """Whether no data carry over to the next epoch. The state before an epoch is then the same for any number of ranks."""
         return all(source.restarts for source in self._sources)
 
     def at_epoch(self, epoch: int) -> list[Any]:

@@ -1,8 +1,8 @@
 """Find a running process of a role on this machine, and ask it to drain (to end its source and deliver the items in flight).
 
-Each process listens on a socket with a name in Linux's abstract namespace. The name has no file, and disappears with the process. It
-consists of the user, the topology file, the role and the number of the replica. If another process on this machine already has this number,
-the process uses the first free number above the numbers of the file's replicas. A process obeys only requests of its own user and of root.
+Each process listens on a socket with a name in Linux's abstract namespace. The name has no file, and disappears with the process. The name
+consists of the user, the topology file, the role and the replica's number. If another process on this machine already has this number, the
+process uses the first free number above the numbers of the file's replicas. A process obeys only requests of its own user and of root.
 """
 
 from __future__ import annotations

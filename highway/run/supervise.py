@@ -225,8 +225,9 @@ class _Watch:
     def _blame(self, replica: Replica, message: str) -> None:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
-        If a process is killed, the exit code must not depend on the moment of the kill. Earlier, the process would have been restarted.
-        Therefore, the run fails only if the replica is a sink, which has missed the end of the stream, or if the process was not killed.
+        The exit code must not depend on the moment at which a process is killed. If its senders had not ended, the process would be
+        restarted. Therefore, the run fails only if the replica is a sink, which has missed the end of the stream, or if the process was not
+        killed.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):

@@ -52,8 +52,6 @@ class LinkEnd:
 def check_names(plan: Plan) -> None:
     """Check that the file defines each host and role that its roles and links name, and check the ports and transports of the links.
 
-    The functions below rely on these checks.
-
     Raises:
         ConfigError: a name does not exist, or a port or transport is invalid.
     """
@@ -89,8 +87,9 @@ def _check_ports(given: int | str | None, location: Location, example: str) -> N
 
 
 def check(topology: Topology) -> list[ConfigError]:
-    """Return all errors of a topology. The check builds every stage, and compares links, ports and addresses, but needs no data and no
-    network.
+    """Return all errors of a topology.
+
+    The check builds every stage, and compares links, ports and addresses. It needs no data and no network.
 
     Args:
         topology: The topology to check.
@@ -358,7 +357,7 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for each URL in a stage for which no role has the other end. The topology must have no errors."""
+    """For each URL in a stage: if no role has the other end, yield a sentence. The topology must have no errors."""
     found = explicit_ends(topology)
     hosts: dict[tuple[Direction, str], set[str]] = defaultdict(set)
     for end in found:

@@ -199,7 +199,7 @@ class _Reader:
 
 
 def _merge(first: Any, later: Any, path: tuple[Key, ...], marks: dict[tuple[Key, ...], str]) -> Any:
-    """Return ``later``. If both values are mappings, merge them: keys of ``later`` take precedence. Remove the marks of replaced values."""
+    """Merge two mappings. Keys of ``later`` take precedence. For other values, return ``later``. Remove the marks of replaced values."""
     if isinstance(first, dict) and isinstance(later, dict):
         return {**first, **{key: _merge(first[key], part, (*path, key), marks) if key in first else part for key, part in later.items()}}
     for replaced in [mark for mark in marks if mark[: len(path)] == path]:

@@ -58,7 +58,7 @@ class Area:
 
     @property
     def middle(self) -> float:
-        """The y of the vertical middle."""
+        """The y coordinate of the middle."""
         return self.top + self.height / 2
 
 

@@ -25,8 +25,9 @@ LinkParameters = Callable[[str, Direction], dict[str, Any]]  # (name of a link, 
 
 @dataclass(frozen=True)
 class Topology:
-    """The content of a topology file. :func:`highway.topology.load` returns a topology. Its methods :meth:`stages` and :meth:`pipeline`
-    build the components of a role.
+    """The content of a topology file. :func:`highway.topology.load` returns a topology.
+
+    The methods :meth:`stages` and :meth:`pipeline` build the components of a role.
 
     Args:
         path: The path of the file, or of the last file if several files were merged.

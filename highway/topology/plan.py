@@ -134,7 +134,7 @@ class Plan:
         return sum(role.replicas if host is None else role.on_host(host) for role in roles)
 
     def expected(self, link: str, side: Side) -> int:
-        """Return the number of processes on one side of a link that the other side waits for. With ``autoscale``: the minimum."""
+        """Return for how many processes on ``side`` of a link the other side waits. With ``autoscale``: the minimum number."""
         return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:

@@ -67,8 +67,8 @@ class ProcessSpec:
 
         Args:
             registry: Builds the components.
-            host: The name of this machine in the passports of the pipeline's items. Default: the host in the file, or the hostname of this
-                machine.
+            host: The name of this machine in the passports (metadata) of the pipeline's items. Default: the host in the file, or the
+                hostname of this machine.
             isolated: Whether the pipeline runs in a separate process.
 
         Raises:

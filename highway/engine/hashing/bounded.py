@@ -40,7 +40,7 @@ class Hashed(NamedTuple):
     """The hash of a value.
 
     Args:
-        values: Hash of the objects that the program passes in.
+        values: Hash of the objects that the program passes to the component.
         code: Hash of the source code that the value depends on; empty if the value does not depend on code of the user.
     """
 

@@ -76,7 +76,7 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
         taken = {field.name for field in fields}
         has_more = any(getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in cls.__dataclass_fields__.values())  # type: ignore[attr-defined]
         names = [name for name in names if name not in taken and (has_more or not name.startswith("_"))]
-    kept = _kept(cls)  # type: ignore[arg-type]  # mypy takes a class for not hashable
+    kept = _kept(cls)  # type: ignore[arg-type]  # mypy: a class is not hashable
     if not is_users(cls):
         names = [name for name in names if _plain(name) in kept.given or not is_hidden(held[name])]
         own = [name for name in names if _plain(name) in kept.given or not name.startswith("_")]
@@ -91,7 +91,7 @@ def attributes_changed(value: Any) -> Iterator[tuple[str, Any]]:
     """
     cls = type(value)
     if is_users(cls):
-        kept = _kept(cls)  # type: ignore[arg-type]  # mypy takes a class for not hashable
+        kept = _kept(cls)  # type: ignore[arg-type]  # mypy: a class is not hashable
         if kept.assigned or kept.filled:
             own = {*names_of_module(cls), *kept.cached}  # type: ignore[arg-type]
             names = sorted(_held(value).items(), key=lambda pair: pair[0])
@@ -200,7 +200,7 @@ def is_generator(value: Any) -> bool:
 def pickled(value: Any) -> tuple[bool, tuple[Any, ...] | None]:
     """Return whether the class of an object defines how to pickle the object, and the result of ``__reduce_ex__``.
 
-    The second value is ``None`` if the class does not define the pickling, or if pickling fails.
+    The second value is ``None`` if the class does not define how to pickle the object, or if pickling fails.
     """
     cls = type(value)
     own = copyreg.dispatch_table.get(cls)

@@ -225,7 +225,7 @@ class Hasher(Bounded):
     def _object(self, value: Any, whole: bool) -> Iterator[tuple[str, Hashed]]:
         cls = type(value)
         yield from self._of_class(value)
-        skipped = left_out(cls, whole)  # type: ignore[arg-type]  # mypy takes a class for not hashable
+        skipped = left_out(cls, whole)  # type: ignore[arg-type]  # mypy: a class is not hashable
         for name, part in attributes_held(value):
             if name not in skipped and name.lstrip("_") not in skipped:
                 part = self._seed if name == "seed" and part is None else part
@@ -241,7 +241,7 @@ class Hasher(Bounded):
         if isinstance(source := getattr(value, "code", None), str):  # of torch.jit
             yield "code", self.text(source)
         else:
-            own = names_of_module(type(value))  # type: ignore[arg-type]  # mypy takes a class for not hashable
+            own = names_of_module(type(value))  # type: ignore[arg-type]  # mypy: a class is not hashable
             yield from ((name, self.of(part)) for name, part in attributes_held(value) if name not in own)
         for name, part in value.named_children():
             yield name, self.of(part)

@@ -5,8 +5,8 @@ input for each event of a process group: ``+GROUP`` after the first process of t
 reaps this process.
 
 When standard input ends, the launcher has ended. The first process of each remaining group then has SECONDS to end by itself. After its
-end, or after SECONDS, the program kills the whole group. The program also kills the descendants of the first process that are in other
-groups. It does not kill daemons, whose parent has already ended.
+end, or after SECONDS, the program kills the whole group. The program also kills descendants of the first process in other groups. It does
+not kill daemons, whose parent has already ended.
 
 Finally, the program waits KEEP seconds. During this time, other processes can read the memory whose descriptors the program has inherited.
 """
