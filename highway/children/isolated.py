@@ -45,8 +45,8 @@ class IsolatedRun(ReceivingRun):
         origin: Host, role and replica in the passports (metadata) of the pipeline's items.
         budget_mb: Megabytes of shared memory for items.
         who: The start of error messages.
-        feeds_stage: Whether the run is the source of another pipeline. If so, arrays are read-only, passports have no lineage, and
-            numerical libraries use one thread. If the run is stopped before its end, the process is killed.
+        feeds_stage: Whether the run is the source of another pipeline. If so, arrays are read-only, passports have no lineage (how an item
+            was made), and numerical libraries use one thread. If the run is stopped before its end, the process is killed.
 
     Raises:
         ConfigError: ``budget_mb`` is not above 0.

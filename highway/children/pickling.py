@@ -1,6 +1,6 @@
 """Pickle objects for a pipeline's own child processes, and keep the memory of arrays outside of the pickle.
 
-Only unpickle data from processes that this process has started (over inherited sockets), and from the peers of a job, which belong to the
+Only unpickle data from processes that this process has started (over inherited sockets), and from the peers of its job. Peers belong to the
 same user on the same host. A pickle from any other sender could run any code.
 """
 

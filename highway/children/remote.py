@@ -98,8 +98,8 @@ class RemoteMaps:
     def receive(self) -> Iterator[Outcome]:
         """Wait for answers, and yield the outcomes of the first items in order.
 
-        An outcome is a pair of an error (or ``None``) and a result. The error is one of these: an error of the maps, an error from sending
-        the item or its result, a RemoteError (the child has died), or a TimeoutError (the item takes too long).
+        An outcome is a pair of an error (or ``None``) and a result. The error comes from a map, or from sending the item or its result. If
+        the child has died, the error is a RemoteError. If the item takes too long, the error is a TimeoutError.
 
         Raises:
             Exception: a map reported an error that the stage does not skip.

@@ -96,7 +96,7 @@ class _ItemsAhead:
                 return
 
     def _begin(self, stamped: Stamped, items: list[Stamped]) -> None:
-        """Put an item in flight. If it is a marker, pass it on. If its epoch is skipped, drop it."""
+        """Put an item in flight. If it is a marker (:mod:`highway.engine.resume`), pass it on. If its epoch is skipped, drop it."""
         running, (item, passport) = self._running, stamped
         is_marker, ordered = type(item) is Marker, running.stage.ordered
         epoch = passport.epoch if running.numbers_epochs else 0

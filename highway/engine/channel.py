@@ -134,7 +134,7 @@ class Channel:
         return slot
 
     def fill(self, slot: Slot, value: Any, more: int | None = None) -> None:
-        """Set the item of a slot, and the number of extra items that the size of the item allows.
+        """Set the item of a slot. ``more`` is the number of extra items that the size of this item allows.
 
         A slot with ``DROP`` is removed when it is the first slot.
         """

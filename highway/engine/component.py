@@ -123,7 +123,7 @@ class Traits:
         length: For a source, a function that returns the number of items of an epoch. For a stream, a function that converts the number of
             inputs of an epoch to the number of outputs.
         numbers_epochs: Whether the passports (the metadata) of the items hold ascending epochs. A loop over the pipeline is then one epoch.
-        per_epoch: Whether highway calls ``stream`` for each epoch anew. ``items`` then ends with the epoch.
+        per_epoch: Whether highway calls ``stream`` once for each epoch. ``items`` then ends with the epoch.
         epochs: For a source, the number of passes over its data. ``None``: unlimited or unknown.
         one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: each
             output comes before the next input is taken. ``"reordered"``: an output can come at any time, and is yielded with its passport.
@@ -153,9 +153,9 @@ class Traits:
         after: A function that receives the preceding stages, and returns the list that replaces them and this component.
         adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
         stands_for: The component of the user that this component wraps or is a part of.
-        ahead: For a map that works on several items at once, a function that receives the stage's context and creates a
-            :class:`highway.engine.ahead.WorkerAhead` on the thread of each worker. When a run resumes, highway calls the map itself, for
-            single items. ``None``: the map works on one item at a time.
+        ahead: For a map that works on several items at once, a function that receives the stage's context and returns a
+            :class:`highway.engine.ahead.WorkerAhead`. highway calls the function on the thread of each worker. When a run resumes, highway
+            calls the map itself, for single items. ``None``: the map works on one item at a time.
         applies_timeout: Whether a map applies the timeout of its stage itself, with ``context.limit``. ``False``: the engine applies the
             timeout to each call of the map.
         start_threads: A function that starts the component's own threads. highway calls it before the threads of the pipeline start.
@@ -167,8 +167,8 @@ class Traits:
             :class:`highway.engine.resume.ReadByRank` for each old rank.
         items_of_rank: For a reader that a source can combine with other readers: a function that receives a ``ReadByRank`` and the number
             of an epoch. It returns the items of this rank in this epoch, as a :class:`highway.engine.resume.ItemsOfRank`.
-        indivisible: For a source, the reason why the rest of an epoch cannot be divided among other ranks; empty if it can. Messages
-            contain this reason.
+        indivisible: For a source, the reason why the remaining items of an epoch cannot be divided among other ranks; empty if they can.
+            Messages contain this reason.
         resume: For a source, a function that is called before the run resumes. It receives a list of the source's saved states, one for
             each loaded rank, and whether the user accepts another mixture of datasets (:meth:`highway.Pipeline.load_state_dict`).
         at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams
@@ -242,7 +242,7 @@ def no_state(name: str) -> str:
 
 
 def layers(op: Any) -> Iterator[Any]:
-    """Yield a component, then the component that it wraps or is part of, and so on. The last component is the one that the user wrote."""
+    """Yield a component, then the component that it wraps or is part of, and so on. The last component is the user's own."""
     while op is not None:
         yield op
         op = Traits.of(op).stands_for
@@ -347,7 +347,7 @@ def shape_by_method(op: Any) -> Shape | None:
 
 
 def name_of(op: Any) -> str:
-    """Return the name of a component. If the component is a function or class, this is its own name; otherwise, the name of its class."""
+    """Return the name of a component. A function or class has its own name. Any other component has the name of its class."""
     named = op if inspect.isroutine(op) or inspect.isclass(op) else type(op)
     return getattr(named, "__name__", type(op).__name__).strip("<>")
 

@@ -360,7 +360,7 @@ def returned(running: RunningStage, result: Any, passport: Passport) -> Any:
 
 
 def weight(result: Any) -> tuple[int, int, int]:
-    """Return the number of items of a result, their bytes, and how many extra items of this size are allowed to wait."""
+    """Return the number of items in a result, their bytes, and how many extra items of this size can wait in a channel."""
     if type(result) is not Together:
         return 1, *weighed(result.item)
     sizes, more = zip(*[weighed(item) for item, _ in result], strict=True)

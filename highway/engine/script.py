@@ -5,10 +5,19 @@
     p = Pipeline([ImageFileReader(data_dir, 16, (240, 320)), ZMQSink("tcp://source:5555")])   # the last line
 
 The construction of a pipeline starts nothing, so such a script would end without doing anything. Therefore, a pipeline runs at the end of
-the script, before the interpreter exits, if three conditions hold: it ends in a sink, the ``__main__`` script itself has constructed it,
-and the script has neither run nor stopped it. The pipeline runs until its source ends (exit code 0), a stage raises an error (exit code 1,
-with the error's message), or Ctrl-C interrupts it (exit code 130). It does not run if the script ends with an exception (including
-``SystemExit``), in an interactive interpreter, or with ``start=False``.
+the script, before the interpreter exits, if three conditions hold:
+
+- the pipeline ends in a sink;
+- the ``__main__`` script itself has constructed the pipeline;
+- the script has neither run nor stopped the pipeline.
+
+It does not run if the script ends with an exception (including ``SystemExit``), in an interactive interpreter, or with ``start=False``.
+
+The pipeline runs until one of these events:
+
+- Its source ends. The exit code is 0.
+- A stage raises an error. The exit code is 1, and the error's message is printed.
+- Ctrl-C interrupts the pipeline. The exit code is 130.
 """
 
 from __future__ import annotations

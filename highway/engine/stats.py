@@ -109,7 +109,7 @@ class Rate(NamedTuple):
 
     @classmethod
     def of(cls, items: float, nbytes: float, seconds: float) -> Rate:
-        """Return the rate of items and of their bytes over a time of ``seconds``."""
+        """Return the rate for a number of items and their bytes in ``seconds``."""
         seconds = max(seconds, 1e-9)
         return cls(items / seconds, nbytes / seconds / 1e6)
 
@@ -174,7 +174,7 @@ class StageStats:
         return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
 
     def share(self, seconds: float) -> float:
-        """Return ``seconds`` as a fraction, 0 to 1, of the time of all workers of the stage."""
+        """Return ``seconds`` as a fraction, 0 to 1, of the total time of all workers."""
         return seconds / max(self.busy + self.starved + self.blocked, 1e-9)
 
 
@@ -185,7 +185,7 @@ class PipelineStats:
     Args:
         stages: The statistics of the stages, in order.
         seconds: Seconds since the start of the pipeline.
-        cpu: Seconds of CPU time since the start, of the pipeline's process and of the processes that it has started.
+        cpu: CPU seconds since the start, in the pipeline's process and its child processes.
         cores: Number of cores available to the process; 0 if unknown.
         load: Number of cores that all processes of the machine used, averaged over the last minute.
         waited: Seconds that the caller has waited for items. With ``to_device(pipeline)``, the caller is the loop over ``to_device``.

@@ -371,7 +371,7 @@ def _keeps_epochs(running: RunningStage) -> bool:
 
 
 def why_unknown(running: RunningStage) -> str:
-    """Return why the number of a stage's outputs in an epoch does not follow from the number of its inputs; empty if it does."""
+    """Return why a stage's number of outputs in an epoch cannot be computed from its number of inputs; empty if it can."""
     whys = {"declares to drop items (drops=True)": running.drops, "has dropped items": running.has_dropped}
     whys["skips items whose work fails (on_error='skip')"] = running.stage.on_error == "skip"
     if running.shape == "map" and running.traits.one_to_one is None:

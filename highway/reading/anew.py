@@ -263,7 +263,7 @@ class Anew:
     def from_one(self, state: list[Any] | None, last: list[int] | None, ranks: list[int]) -> list[Any]:
         """Convert the state of one rank. All ranks of the old run must have read the same number of batches.
 
-        The result is the same for each of the new ranks.
+        All new ranks get the same result.
 
         Args:
             state: The state that one of the old ranks saved.
@@ -282,7 +282,7 @@ class Anew:
         return self.from_all([ReadByRank([rank, world_size], read) for rank in range(world_size)])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
-        """Return the state for the rest of the epoch: all positions that no rank has passed on. All new ranks get the same state."""
+        """Return the state for the remaining positions of the epoch, which no rank has passed on. All new ranks get the same state."""
         epoch, rest = rest_of_epoch([self._begun(read) for read in reads], self._divide)
         if self._mixing.is_replaced:
             epoch, rest = self._mixing.replace(self._dataset(), self._sampler(), epoch, rest)
@@ -292,7 +292,7 @@ class Anew:
         return state
 
     def items_of_rank(self, read: ReadByRank, epoch: int) -> ItemsOfRank:
-        """Return the items of a rank in an epoch. There are none in an epoch before the one in which the run last resumed."""
+        """Return the items of a rank in an epoch. Before the epoch in which the run last resumed, there are none."""
         _, _, rest, size, of = self._begun(read).state[:5]
         items = self._divide(epoch, rest if epoch == of else 0, read.rank[1], size).items(read.rank[0])
         return items if epoch >= of else items._replace(length=0)

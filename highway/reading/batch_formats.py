@@ -1,6 +1,6 @@
 """Make a batch from samples: create its memory, fill ranges of its rows, and return the item.
 
-Each class is one format (:class:`BatchFormat`). The threads of a reader share one object of the class for all batches of a run.
+Each class is one format (:class:`BatchFormat`). During a run, all threads of a reader share one object of the class.
 """
 
 from __future__ import annotations

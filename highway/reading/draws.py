@@ -1,6 +1,7 @@
 """Draw the random numbers of all samples of a batch at once. The numbers do not depend on how an epoch is divided into ranges.
 
-Each position of an epoch owns :data:`NUMBERS` consecutive numbers of the epoch's sequence, so one call draws the numbers of a batch.
+A *position* is a place in the order of an epoch. Each position has :data:`NUMBERS` consecutive numbers of the epoch's sequence. Therefore,
+one call draws the numbers of a batch.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes | memoryview, An
 
     Args:
         sample: One of three forms: a tuple or list ``(image, label, ...)``; a dict with an image field such as ``image`` or ``jpg`` and a
-            label field such as ``label`` or ``cls``; only an image. The image is ``bytes``, a uint8 array of the bytes of an image file
+            label field such as ``label`` or ``cls``; or only an image. The image is ``bytes``, a uint8 array of the bytes of an image file
             (tensorpack), or a dict with a field ``bytes`` (Hugging Face).
         labelled: Whether the sample must have a label.
 

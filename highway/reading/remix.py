@@ -1,5 +1,7 @@
 """Replace the mixture of a run by a new mixture when the run resumes.
 
+A *mixture* is the list of datasets in a ``MixedDataset``, with their weights.
+
 The state of a reader holds the weights of its mixture, and how many samples each dataset of the mixture has given. From this state, a
 resumed run computes which samples each dataset has left. The new mixture assigns these samples to the positions after the resume.
 """
@@ -97,7 +99,7 @@ class Mixed:
         return {**vars(self), "weights": weights, "parts": {name: list(part) for name, part in self.parts.items()}}
 
     def interleave(self, is_rest: bool) -> Interleave:
-        """Return the dataset at each position of an epoch. With ``is_rest``: of the rest of the epoch in which the mixture began."""
+        """Return which dataset each position of an epoch reads. With ``is_rest``, the epoch is the one in which the mixture began."""
         parts = [self.parts[name] for name in self.names]
         how: dict[str, Any] = {"begin": self.begin, "given": [part.given for part in parts]} if is_rest else {}
         return Interleave([part.samples for part in parts], self.weights, self.stop, self.length, **how)

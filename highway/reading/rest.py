@@ -1,4 +1,7 @@
-"""The rest of an epoch: the positions that are left when a run resumes on another number of ranks, or with another mixture."""
+"""The rest of an epoch: the positions that are left when a run resumes on another number of ranks, or with another mixture.
+
+A *position* is a place in the order of an epoch, from 0.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The order of the samples in an epoch, and the positions of each rank, as pure functions.
 
-The order of an epoch depends only on the seed and the epoch, not on the number of ranks. The ranks divide the positions of this order.
+The order of an epoch depends only on the seed and the epoch, not on the number of ranks. A *position* is a place in this order, from 0. The
+ranks divide the positions.
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ def sampler_of(dataset: Dataset, seed: int, shuffle: Shuffle, window: int | None
 
 
 class Mixture(NamedTuple):
-    """The parts of a mixed dataset and their interleaving.
+    """The parts of a mixed dataset, and their interleaving, which assigns each position to a part.
 
     Args:
         interleave: Maps each position of an epoch to a part.

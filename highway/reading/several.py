@@ -142,13 +142,13 @@ class SeveralAnew:
 
     @property
     def obstacle(self) -> str:
-        """Why the rest of an epoch cannot be divided among other ranks; empty if it can."""
+        """Why the remaining items of an epoch cannot be divided among other ranks; empty if they can."""
         found = [(place, source.obstacle) for place, source in enumerate(self._sources)]
         return next((f"sources[{place}] {why}" for place, why in found if why), "")
 
     @property
     def indivisible(self) -> str:
-        """Why the rest of an epoch cannot be divided: the obstacle, or a reason that counts only when a run resumes within an epoch."""
+        """Why the remaining items cannot be divided: the obstacle, or a reason that counts only when a run resumes within an epoch."""
         return self.obstacle or next(filter(None, (source.stages[0].traits.indivisible for source in self._sources)), "")
 
     @property
@@ -165,7 +165,7 @@ class SeveralAnew:
         return self.from_all([ReadByRank([rank, ranks[1]], state, last) for rank in range(ranks[1])])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
-        """Return the state for the items that no rank has passed on. The state is the same for each of the new ranks."""
+        """Return the state for the items that no rank has passed on. All new ranks get the same state."""
         found = list(map(self._progress, reads))
         states = []
         for place, source in enumerate(self._sources):

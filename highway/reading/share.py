@@ -1,4 +1,7 @@
-"""The samples of a rank with a cache: the same samples in every epoch."""
+"""The samples of a rank with a cache: the same samples in every epoch.
+
+A *position* is a place in the order of an epoch. All ranks share this order.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class RoleSoftware(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A message of a job: the number of starts so far, and news of the last process; ``None`` without news."""
+    """A message of a job: the number of starts so far, and news of the last process (or ``None``)."""
 
     start: int
     news: News | None = None

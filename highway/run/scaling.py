@@ -116,8 +116,8 @@ class Scaler:
     def excuse(self, replica: Replica) -> bool:
         """Return whether the run continues without a replica whose process has failed.
 
-        The run continues in two cases: the replica was added during the run, and failed before it began to work; or the replica failed
-        while it was drained, and its role allows restarts.
+        The run continues in two cases. Either the replica was added during the run, and failed before it began to work. Or the replica
+        failed while it was drained, and its role allows restarts.
         """
         role = self._roles.get(replica.process.role)
         return role is not None and role.excuse(replica)

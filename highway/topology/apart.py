@@ -32,7 +32,7 @@ def problems_apart(topology: Topology) -> Iterator[ConfigError]:
 
 
 def _place(address: str) -> str:
-    """Return an address in a form that can be compared: all addresses of this host with the same port become equal."""
+    """Return an address for comparisons. All addresses of this host with the same port become equal."""
     scheme, _, location = address.partition("://")
     host, _, port = location.rpartition(":")
     return f"{scheme}://*:{port}" if host in ("*", "0.0.0.0", "[::]") or is_loopback(host.strip("[]")) else address

@@ -50,7 +50,7 @@ class LinkEnd:
 
 
 def check_names(plan: Plan) -> None:
-    """Check that the file defines each host and role that its roles and links name, and check the ports and transports of the links.
+    """Check the ports and transports of links, and that the file defines each host and role that the roles and links name.
 
     Raises:
         ConfigError: a name does not exist, or a port or transport is invalid.

@@ -139,7 +139,7 @@ def described(name: str, found: Callable[..., Any], width: int = WIDTH) -> str:
 
 
 def _is_in(module: str, packages: Collection[str]) -> bool:
-    """Return whether a module is one of ``packages``, or a submodule of one of them."""
+    """Return whether a module is in ``packages``, or is a submodule of a package in ``packages``."""
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 

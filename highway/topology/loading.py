@@ -23,8 +23,8 @@ from highway.topology.variables import Variables
 def file_tree() -> str:
     """Return a text that identifies the file tree of this process; empty if the file tree is unknown.
 
-    If two processes have equal texts, the same path means the same file in both processes. The text depends on the machine's name and boot
-    ID (which changes at each boot), and on the mount namespace and the root folder of the process.
+    If two processes have equal texts, the same path means the same file in both processes. The text depends on the machine's name, on its
+    boot ID (which changes at each boot), and on the mount namespace and root folder of the process.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -78,8 +78,8 @@ def load(
     """Read a topology from one or more YAML files.
 
     Args:
-        path: The YAML file, or several files. Several files are merged by key: if two files have the same key, two mappings are merged,
-            and any other value comes from the later file.
+        path: The YAML file, or several files. Several files are merged by key. If two files have the same key, two mappings are merged. Any
+            other value comes from the later file.
         variables: Names and values of variables. These values replace the values in the file's ``vars``.
         plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
         look_only: ``True``: import only the modules in ``plugins``. No other code that the file names runs. Stages with components of other
@@ -125,9 +125,9 @@ def _identity(file: Path) -> str:
     """Return a text that identifies a file, so that two processes can compare their files.
 
     The text has four words: (1) the digest of the file tree, (2) the digest of the path, (3) the digest of the folder's inode and the
-    file's name, (4) the end of the path. Two files count as different if their first words are equal, but both their second words and
-    their third words differ. Therefore, a file counts as the same file after it is edited or replaced, after its folder is moved or
-    replaced, and if its folder is mounted at two places. Files of different file trees cannot be compared.
+    file's name, (4) the end of the path. Two files count as different if their first words are equal, but both their second words and their
+    third words differ. Therefore, a file stays the same file if it is edited or replaced, or if its folder is moved or replaced. It is also
+    the same file if its folder is mounted at two places. Files of different file trees cannot be compared.
 
     Returns:
         The text. Empty for a pipe, or if the file tree is unknown.

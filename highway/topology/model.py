@@ -189,7 +189,7 @@ class Topology:
 
     @staticmethod
     def _resolve(role: Role, index: int, variables: Variables, linked: LinkParameters) -> Any:
-        """Return a stage of a role with the values of variables and the parameters of links filled in."""
+        """Return a stage of a role, in which values replace variables, and parameters replace links."""
         location = role.location / index
         return _with_links(variables.fill(role.stages[index], location), location, linked)
 

@@ -134,7 +134,7 @@ def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
 
 
 def _open(schema: Schema) -> Schema:
-    """Return a schema that also accepts a variable in place of the value, or in place of a part of the value."""
+    """Return a schema that also accepts a variable in place of the value, or of a part of the value."""
     about: Schema = {key: schema[key] for key in ("description", "default") if key in schema}
     schema = {key: part for key, part in schema.items() if key not in about}
     if not schema or schema == {"type": "string"}:

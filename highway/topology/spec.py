@@ -138,7 +138,7 @@ class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class AutoscaleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Limits of the number of replicas of a role. An engine starts and drains replicas depending on how busy they are."""
+    """Limits of a role's number of replicas. An engine starts and drains replicas depending on how busy they are."""
 
     min: Annotated[Count, Meta(description="Minimum number of replicas.")]
     max: Annotated[Replicas, Meta(description="Maximum number of replicas.")]

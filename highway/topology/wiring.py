@@ -53,7 +53,7 @@ class Wiring:
 
     @cached_property
     def feeders(self) -> Mapping[str, set[str]]:
-        """For each role, the roles that send to it, over a link of the file or because stages of both roles have the same URL."""
+        """For each role, the roles that send to it: over a link of the file, or because stages of both roles have the same URL."""
         found: dict[str, set[str]] = {role: set() for role in self.roles}
         for spec in self.topology.plan.links.values():
             for role in self.roles & set(names(spec, "to")):

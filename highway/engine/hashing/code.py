@@ -1,8 +1,8 @@
 """Find what the result of a function depends on: its source, and the names that it reads.
 
-The hash of a user's function contains its source, without comments and layout. If the source is unknown or uncertain, the hash contains the
-bytecode: for code that was typed in or generated, for two lambdas in one line, or if the file has changed since highway was imported. For
-code in C and in installed packages, the hash contains the name and the version of the package.
+The hash of a user's function contains its source, without comments and layout. For some code, the source is unknown or uncertain: code that
+was typed in or generated, two lambdas in one line, and code in a file that has changed since highway was imported. The hash then contains
+the bytecode. For code in C and in installed packages, the hash contains the name and the version of the package.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
 
 @cache
 def _closing_functions(cls: type) -> list[types.FunctionType]:
-    """Return the functions of a class and its base classes that the user wrote, if they close over variables."""
+    """Return the user's functions in a class and its base classes, if the functions close over variables."""
     functions = (function for base in cls.__mro__ if is_users(base) for _, function in functions_of(base))
     return [function for function in functions if function.__closure__ and not _is_installed(function.__code__.co_filename)]
 

@@ -121,7 +121,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
         saved: The identities in the state.
         current: The identities of this pipeline, which has the same stages.
         allow_changed: Names of stages that are allowed to differ, or of single parameters, such as ``"Shuffle.buffer_size"``. The changes
-            are logged. The name of a composite stands for all its stages.
+            are logged. The name of a composite allows changes of all its stages.
 
     Raises:
         PipelineError: parameters or data of a stage differ, and ``allow_changed`` does not allow this; or ``allow_changed`` has an unknown

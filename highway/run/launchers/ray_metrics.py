@@ -1,6 +1,6 @@
 """Export the metrics of a run to Ray's own metrics.
 
-The metrics are those of ``--metrics``, with the prefix ``ray_``, and with the name of the run as a label.
+Ray shows the metrics of ``--metrics`` with the prefix ``ray_``, and with the name of the run as a label.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Start processes in jobs of Slurm: a job array for each role with several replicas, and a job for each other role.
 
 A job runs :mod:`highway.run.job`. This program starts the process of a replica, and exchanges files with the launcher in the folder of the
-run. If the process ends and is restarted, it stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the
-job, and the replica's next process runs on the new node.
+run. If the process ends and is restarted, the new process runs on the same node, and does not wait in the queue. If a node fails, Slurm
+requeues the job, and the replica's next process runs on the new node.
 """
 
 from __future__ import annotations
