@@ -1,8 +1,10 @@
-"""Links between processes: URLs, codecs, the two ends of a link, and the transports below them.
+"""Links between processes: URLs, codecs, senders, receivers and transports.
 
-Begin with ``url``: the settings of one end. ``sender`` and ``receiver`` are the two ends: senders number messages and announce the end of a
-stream, and receivers check both. ``codec`` converts items to frames and back, and ``transports`` carry the frames. ``connection`` is an end
-for a training loop.
+A *link* carries items from a sending end to a receiving end.
 
-May use: engine (stage, batch, cancel) and parameters; ``conversion`` imports ``adapters`` if a converter is given by name.
+Begin with ``url``, which parses the settings of one end. ``sender`` numbers the messages, and announces the end of the stream. ``receiver``
+checks the numbers and the end. ``codec`` converts items to frames and back. ``transports`` send and receive the frames. ``connection`` is
+one end of a link for a training loop.
+
+May use: engine (stage, batch, cancel) and parameters; ``conversion`` imports ``adapters`` only if the user gives a converter by name.
 """

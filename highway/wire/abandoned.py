@@ -40,13 +40,13 @@ _abandoned: deque[tuple[OwnerThread, Closable]] = deque()
 
 
 def opened(end: Closable) -> OwnerThread:
-    """Register an end that this thread opened, and return its owner. Ends that are still open when the process exits are closed then."""
+    """Register an end that this thread opened, and return its owner. When the process exits, highway closes the ends that are open."""
     _open[end] = owner = OwnerThread(os.getpid(), threading.current_thread())
     return owner
 
 
 def hand_over(owner: OwnerThread, end: Closable) -> None:
-    """Keep an end until :func:`close_abandoned`. Finalisers can call this function: it touches no socket, takes no lock and never waits."""
+    """Keep an end for :func:`close_abandoned`. Finalisers can call this function: it touches no socket, takes no lock and never waits."""
     _abandoned.append((owner, end))
 
 

@@ -1,4 +1,4 @@
-"""Convert addresses to the form of ZeroMQ, check them, and give advice about invalid addresses."""
+"""Convert addresses for ZeroMQ, check addresses, and give advice about invalid addresses."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from highway.errors import LinkError
 log = logging.getLogger("highway")
 
 SOCKETS_FOLDER = f"/tmp/highway-{os.getuid()}"
-"""Folder of the sockets of a topology's ``ipc`` links.
+"""Folder for the UNIX sockets of ``ipc`` links in a topology.
 
-The path does not depend on the environment, because processes that join from another terminal must find the folder. ``TMPDIR`` is not used,
-because its path can be too long for a socket.
+The path does not depend on the environment, because a process that joins a run from another terminal must find the folder. ``TMPDIR`` is
+not used, because its path can be too long for a socket.
 """
 
 _CREDENTIALS = struct.Struct("3i")
 CLOSING = 0.5  # maximum seconds until a closed socket releases its path
-LOOKS = 20  # number of checks within ``CLOSING`` seconds; not only a time, because the process can be suspended
+LOOKS = 20  # number of checks within ``CLOSING`` seconds; a number, because a suspended process would miss a deadline
 
 
 def interface(url: str, location: str) -> str:
-    """Replace the host name of a location by its address, because ZeroMQ cannot bind a host name."""
+    """Return a location with the IP address of the host, because ZeroMQ cannot bind a host name.
+
+    Raise LinkError if this machine finds no address for the host.
+    """
     host, port = location.rsplit(":", 1)
     if host == "*" or host.startswith("["):
         return location
@@ -49,7 +52,7 @@ def interface(url: str, location: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether the name or address of a host is a loopback address, which only this machine can reach."""
+    """Return whether a host is ``localhost`` or a loopback address, which only this machine can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -69,10 +72,10 @@ def warn_unresolved(url: str, location: str) -> None:
 def check_folder(url: str, path: str) -> None:
     """Create :data:`SOCKETS_FOLDER` if a socket's path is in it.
 
-    Other users must not be able to write to the folder, because they could replace the other end of a link.
+    A user who can write to the folder could replace the other end of a link.
 
     Raises:
-        LinkError: another user can write to the folder.
+        LinkError: the folder belongs to another user, or other users have access to the folder.
     """
     if os.path.dirname(path) != SOCKETS_FOLDER:
         return
@@ -88,9 +91,9 @@ def check_folder(url: str, path: str) -> None:
 
 
 def check_free(url: str, path: str) -> None:
-    """Raise LinkError if a process listens on a path, because ZeroMQ would silently replace the socket of this process.
+    """Raise LinkError if a process listens on a path, because ZeroMQ would silently replace the socket of that process.
 
-    The check is repeated for half a second, because ZeroMQ closes sockets in the background.
+    The check is repeated for half a second, because ZeroMQ can still be closing an earlier socket in the background.
     """
     user = None
     for _ in range(LOOKS):
@@ -106,14 +109,14 @@ def check_free(url: str, path: str) -> None:
 
 
 class SocketFile(NamedTuple):
-    """The file of a UNIX socket. ZeroMQ never removes this file, because another socket might already use the same path."""
+    """The file of a UNIX socket. ZeroMQ does not remove the file, because another socket might already use the path."""
 
     path: str
     number: int  # inode number
 
     @classmethod
     def at(cls, path: str) -> SocketFile | None:
-        """Return the socket file at a path; ``None`` if there is no file, as for a name in the abstract namespace."""
+        """Return the socket file at a path. Return ``None`` if there is no file: a path with ``@`` is only a name."""
         with contextlib.suppress(OSError):
             found = os.lstat(path)
             if stat.S_ISSOCK(found.st_mode) and not path.startswith("@"):
@@ -121,14 +124,14 @@ class SocketFile(NamedTuple):
         return None
 
     def remove(self) -> None:
-        """Remove the file, unless another file has taken its place."""
+        """Remove the file, unless the path now belongs to another file."""
         with contextlib.suppress(OSError):  # another process has removed the file
             if os.lstat(self.path).st_ino == self.number:
                 os.unlink(self.path)
 
 
 def remove_if_dead(path: str) -> None:
-    """Remove the file of a UNIX socket if no process listens on the socket any more, such as after a kill."""
+    """Remove the file of a UNIX socket if no process listens on the socket, for example because the process was killed."""
     file = SocketFile.at(path)
     with socket.socket(socket.AF_UNIX) as probe:
         if file is not None and probe.connect_ex(path) == errno.ECONNREFUSED:
@@ -136,13 +139,13 @@ def remove_if_dead(path: str) -> None:
 
 
 def peer_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the process ID and user ID of the other end of a UNIX socket. After connecting, this is the listening process."""
+    """Return the process ID and the user ID of the other end of a UNIX socket."""
     process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return process, user
 
 
 def peer_user(connection: socket.socket) -> int | None:
-    """Return the user ID of the other end of a UNIX socket; ``None`` for sockets of other kinds."""
+    """Return the user ID of the other end of a UNIX socket; ``None`` if the user is unknown, or for another kind of socket."""
     if connection.family != socket.AF_UNIX:
         return None
     _, user = peer_process(connection)
@@ -161,7 +164,7 @@ def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkEr
 
 
 def way_out(number: int, address: str) -> str:
-    """Return advice about an address that cannot be used, as the last part of an error message; ``number`` is the ``errno``."""
+    """Return advice to append to an error message about an address; empty if there is no advice. ``number`` is the ``errno``."""
     if number == errno.EADDRINUSE:
         port = address.rsplit(":", 1)[-1]
         return (

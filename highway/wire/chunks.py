@@ -215,7 +215,7 @@ def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | Non
         fname: Path of the file.
         *args: The arrays.
         infos: As for :func:`encode_buffer`.
-        nocheck: Whether the name may have another ending than ``.ten``.
+        nocheck: Whether the name does not have to end in ``.ten``.
 
     >>> save("a.ten", np.uint8([1, 2]), np.float32([0.5]))
     >>> load("a.ten")
@@ -231,7 +231,7 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 
     Args:
         fname: Path of the file.
-        nocheck: Whether the name may have another ending than ``.ten``.
+        nocheck: Whether the name does not have to end in ``.ten``.
         infos: ``True`` returns ``(arrays, infos)``. If a list is given, the names in the file must equal the list.
         mmap: Whether to map the file into memory instead of reading it. If the file has no checksums, the system reads only the pages that
             are used. Do not truncate the file while its arrays are in use: access to a truncated part kills the process.
@@ -257,7 +257,7 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memoryview]:
     """Return the data of each chunk in a file, aligned to 64 bytes.
 
-    With ``mmap``, the data are views of the mapped file. The data from a pipe are views of all bytes that were read. They are not aligned.
+    With ``mmap``, or if the file is a pipe, the data are views of the whole file, and not aligned.
 
     Raises:
         FrameError: the file is not a sequence of chunks.
@@ -282,7 +282,7 @@ def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview
         stream.seek(begin)
         return stream.read(end - begin)
 
-    # All data fit into ``size`` bytes: this memory has the same padding as the file, but no ``~TenBin~`` and no lengths.
+    # All data fit into ``size`` bytes: the memory has the same padding as the file, but no ``~TenBin~`` and no lengths.
     memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()
     for begin, length in _chunks(size, part):
         chunk, memory = memory[:length], memory[roundup(length) :]

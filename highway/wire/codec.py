@@ -1,4 +1,4 @@
-"""Codecs convert an item and its envelope to the frames of a message, and back. ``codec=`` selects a codec by name."""
+"""Codecs convert an item and its envelope (metadata) to the frames of a message, and back. The URL option ``codec`` selects a codec."""
 
 from __future__ import annotations
 
@@ -40,16 +40,18 @@ _WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # length of a msgpack number in 
 class Codec(Protocol):
     """Converts items to frames and back.
 
-    ``single``: whether each message is one frame. ``has_envelopes``: whether each message has an envelope (a header with the sender, the
-    number and the passport of the item). If false, only the end message has an envelope.
+    The *envelope* of a message has the name of the sender, the number of the message, and the passport (metadata) of the item.
+
+    Attributes:
+        single: Whether each message is one frame.
+        has_envelopes: Whether each message has an envelope. If false, only the end message has an envelope.
     """
 
     single: bool
     has_envelopes: bool
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """Return the frames of a message. The codec sets the fields of the envelope that describe the item (``kind``, ``names``,
-        ``bools``).
+        """Return the frames of a message. The codec sets the fields of the envelope that describe the item, such as ``kind`` and ``names``.
 
         Raises:
             TypeError: a field cannot be sent. The message names the field and a solution.
@@ -70,7 +72,7 @@ class Tensorcom:
     has_envelopes = True
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """See :meth:`Codec.encode`. If a key of a dict has up to 8 ASCII characters, the key is also the info of the array."""
+        """See :meth:`Codec.encode`. If a key of a dict has up to 8 ASCII characters, the key is also the info (name) of the array."""
         kind, keys, values = _parts(item)
         if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; drop it (return DROP)")
@@ -144,9 +146,9 @@ _BYTE = np.dtype(np.uint8)
 
 
 class _First(NamedTuple):
-    """The decoded content of the first frames of messages that differ only in the number of the message.
+    """The decoded content of a message's first frame, except the number of the message.
 
-    Such messages come from one sender. Their items have the same form and no passports.
+    The messages of a sender have the same content if their items have the same form and no passports.
     """
 
     layout: tenbin.ArrayLayout
@@ -155,7 +157,7 @@ class _First(NamedTuple):
 
 
 def _read_before(frame: Frame) -> tuple[_First | None, int]:
-    """Return the cached content of a first frame and the number of its message, or ``(None, 0)`` if the content is not in the cache."""
+    """Return the content of a first frame, from a cache, and the number of the message. The content is ``None`` if it cannot be cached."""
     whole = b"" if (view := memoryview(frame)).nbytes > _BRIEF else bytes(view)
     begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
     if not len(_NUMBER_KEY) <= begin < len(whole) or _PASSPORT_KEY in whole:
@@ -170,12 +172,12 @@ def _read_before(frame: Frame) -> tuple[_First | None, int]:
 
 @lru_cache(256)
 def _without_number(before: bytes, code: int, behind: bytes) -> _First | None:
-    """Return the content of first frames with these bytes around the number, or ``None`` if the bytes are not such a frame.
+    """Return the content of a first frame, or ``None`` if the bytes are not a first frame.
 
     Args:
-        before: The bytes before the number.
+        before: The frame's bytes before the number.
         code: The first byte of the number if the number has several bytes; 0 if the number has one byte.
-        behind: The bytes after the number.
+        behind: The frame's bytes after the number.
     """
     start = bytes([code]) + bytes(_WIDTHS[code] - 2) if code else b""
     frames = [before + start + bytes([number]) + behind for number in range(2)]
@@ -227,7 +229,7 @@ class Msgpack:
 
 
 def _named_tuple(value: Any) -> type | None:
-    """Return the type of the first named tuple in a field, or ``None`` if there is no named tuple."""
+    """Return the type of the first named tuple in a value, or ``None`` if there is no named tuple."""
     if hasattr(value, "_fields"):
         return type(value)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()

@@ -29,15 +29,15 @@ MOST_UNTOLD: Final = 1024  # maximum number of messages between two reports
 LAST_WORD: Final = 1.0  # seconds that a closing receiver waits until its last report is sent
 CONNECTS: Final = 0.2  # seconds that a receiver waits until it is connected, at the first message of a sender
 LASTS: Final = (
-    5.0  # seconds; a sender that closes a connection sooner accepts no reports: it has too many connections, or is an old version
+    5.0  # seconds; if a sender closes a connection sooner, the sender accepts no reports: it has too many connections, or is an old version
 )
 MOST_WAITS: Final = 8  # maximum number of senders for which a receiver waits ``CONNECTS``; few, because ports might be unreachable
 _ID: Final = 8  # bytes
 _RECORD: Final = struct.Struct("<cQ")
 _CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-# The system probes an idle connection, and gives up after a minute without a reply. A busy or stopped process does not matter, because the
-# system replies to the probes. The link's own connection has no such probes: ZeroMQ's heartbeats, or a limit for unacknowledged data
-# (TCP_USER_TIMEOUT), would also close the connection of a receiver that reads nothing for a minute.
+# The system probes an idle connection, and closes it after a minute without a reply. The system of the other host replies, even if the
+# process is busy or stopped. The link's own connection is not idle while data wait for the receiver, so the system does not probe it.
+# ZeroMQ's heartbeats and TCP_USER_TIMEOUT are no substitute: they also close the connection of a receiver that reads nothing for a minute.
 KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 
 
@@ -46,7 +46,7 @@ class Receiver:
     """The last report of a receiver.
 
     Args:
-        label: The receiver's process if it runs on this machine, or its host, for messages.
+        label: The receiver in messages: its process if it runs on this machine, otherwise its host.
         state: ``READING``, ``ENDED`` or ``CLOSED``.
         taken: Number of messages that the receiver has taken.
         is_cut: Whether the network failed. ZeroMQ may then still count the receiver as connected.
@@ -60,7 +60,7 @@ class Receiver:
 
 @dataclass
 class _Caller:
-    """A connection from a receiver, and the unprocessed bytes from it. ``receiver`` is ``None`` until the receiver has sent its name."""
+    """A connection from a receiver, and received bytes to process. ``receiver`` is ``None`` until the receiver has sent its name."""
 
     said: bytearray = field(default_factory=bytearray)
     name: bytes = b""
@@ -72,7 +72,7 @@ class Confirmations:
 
     Attributes:
         connections: The open connections from receivers.
-        lock: Hold this lock to read several results that must belong to the same point in time.
+        lock: Hold this lock to read several results at the same point in time.
         heard_at: Time of the last report.
         named: Number of receivers that have reported.
     """
@@ -106,10 +106,7 @@ class Confirmations:
         return list(self._lost.values())
 
     def unreachable(self, live: int) -> int:
-        """Return how many of the link's ``live`` connections lead to receivers that were cut off.
-
-        ZeroMQ may still count these as connected.
-        """
+        """Return how many of the link's ``live`` connections lead to receivers that were cut off, which ZeroMQ has not noticed."""
         return max(0, min(sum(receiver.is_cut for receiver in self.lost), live - self.connected))
 
     @property
@@ -175,8 +172,8 @@ class ReportChannel:
     Args:
         hello: The first bytes to send: ``ACK``, the sender's name, and random bytes that identify the receiver.
         call: Function that returns a connection to the sender, even if the connection is not established yet.
-        patience: Seconds to wait until the first report is sent, so that the sender knows this receiver even if it then reads nothing for a
-            long time.
+        patience: Seconds to wait until the first report is sent. The sender then knows this receiver, even if the receiver reads nothing
+            for a long time.
 
     Attributes:
         taken: Number of messages that the receiver has taken from this sender.
@@ -194,7 +191,7 @@ class ReportChannel:
         self.taken, self.due = 0, 1
 
     def report(self) -> None:
-        """Report how many messages were taken. Adapt the number of messages between two reports to the rate of the messages."""
+        """Report how many messages were taken, and set ``due``. At a high rate, more messages come between two reports."""
         now = time.monotonic()
         is_soon = now < self._reported_at + OFTEN
         self._step = min(self._step * 2, MOST_UNTOLD) if is_soon else max(1, self._step // 2)
@@ -211,7 +208,7 @@ class ReportChannel:
             self._say(self._state)
 
     def is_over(self) -> bool:
-        """Return whether the end is confirmed and the sender has closed the connection."""
+        """Return whether the connection is over: the sender is unreachable, or has closed the connection after the end was confirmed."""
         if self._state != ENDED or self._owed or self._socket is None:
             return self._is_unreachable
         try:
@@ -222,7 +219,10 @@ class ReportChannel:
             return True
 
     def close(self, patience: float = LAST_WORD) -> None:
-        """Close. If the receiver has not read the end, first report that it closes. Wait at most ``patience`` seconds."""
+        """Close the connection.
+
+        If the receiver has not read the end, first report that the receiver closes. Wait at most ``patience`` seconds.
+        """
         if self._socket is not None and os.getpid() == self._pid:
             if self._state == READING:
                 self._say(CLOSED)
@@ -266,7 +266,7 @@ class ReportChannel:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Make the system detect within a minute that the other host is gone."""
+    """Make the system notice within about a minute that the other host is gone."""
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE.items():

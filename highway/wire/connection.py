@@ -27,33 +27,37 @@ class Connection:
         for xs, ys in highway.Connection("zsub://127.0.0.1:7880", epoch=1000000):
             train(xs, ys)
 
-    Use a connection only on the thread that created it. A loop over a connection ends after ``total`` samples, or when all senders have
-    announced their end. The loop then closes the connection. :class:`~highway.modules.ZMQSink` announces its end. A ``Connection``
-    announces its end only if its URL has ``?end=1``. Senders that use tensorcom itself never announce their end. If you send, or leave the
-    loop early, use a ``with`` block or call :meth:`close`. Otherwise Python warns with a ResourceWarning, and the socket stays open until
-    this thread creates another connection, or until the process exits.
+    Use a connection only on the thread that created it. If you send, or leave a loop early, use a ``with`` block or call :meth:`close`.
+    Otherwise Python warns with a ResourceWarning, and the socket stays open until this thread creates another connection, or until the
+    process exits.
+
+    A loop over a connection ends after ``total`` samples, or after all senders have announced their end. The loop then closes the
+    connection. :class:`~highway.modules.ZMQSink` announces its end. A ``Connection`` announces its end only in :meth:`serve`, and only if
+    its URL has ``?end=1``. Senders that use tensorcom itself never announce their end.
 
     Args:
         url: One URL or several. The scheme determines the type of the socket, and which end binds (see :mod:`highway.wire.url`). With
             ``None``, call :meth:`connect` later.
         epoch: The ``len()`` of the connection, for frameworks that need the length of an epoch.
         total: Number of samples after which a loop over the connection ends. 0 or less: no limit.
-        multipart: Whether to send each header and each array in a separate frame, or the whole message in a single frame.
-        infos: For a sender, one name of up to 8 ASCII characters for each array. For a receiver, ``True`` returns ``(arrays, infos)``, and
-            a list is compared with the received names, which must be equal.
-        device: A PyTorch device, such as ``"cuda"``. If given, received arrays become tensors on this device. ``None`` keeps numpy arrays.
+        multipart: Whether each header and each array is a separate frame. If false, the whole message is a single frame. Both ends need the
+            same value.
+        infos: For a sender, one name of up to 8 ASCII characters for each array. For a receiver, ``True`` makes :meth:`recv` return
+            ``(arrays, infos)``, and a list must equal the received names.
+        device: A PyTorch device, such as ``"cuda"``, for the tensors of ``converters``. If given, the default of ``converters`` is
+            ``"torch"``. Functions in ``converters`` do not get the device.
         allow64: Whether arrays with 64-bit elements may be sent.
-        raw: Whether to return the undecoded frames of each message.
-        batch_transforms: Functions to apply to the arrays of a received message: the first function to the first array, and so on. If there
-            are fewer functions than arrays, the list of functions repeats. ``None`` instead of a function keeps the array unchanged.
+        raw: Whether :meth:`recv` and loops return the undecoded frames of each message.
+        batch_transforms: Functions for the arrays of a received message: the first function is applied to the first array, and so on. If
+            there are fewer functions than arrays, the list of functions repeats. ``None`` instead of a function keeps an array unchanged.
         batch_count: Whether a message counts as ``len(first_array)`` samples. If ``False``, a message counts as one sample.
         converters: Functions to apply after ``batch_transforms``, in the same form as ``batch_transforms``; or ``"torch"``,
             ``"torch_cuda"`` or ``"numpy"``.
         report: In a loop, number of samples between two printed lines about the rate. 0 or less: print nothing.
         stats_horizon: Number of messages from which the recent rates in :attr:`stats` are computed.
-        noexpand: Whether braces in the URL are not expanded.
-        on_error: In a loop over the connection, ``"raise"`` raises FrameError if a message cannot be decoded, or if its names differ from
-            ``infos``. ``"skip"`` skips the message. :meth:`recv` always raises. Messages that cannot be decoded are counted as
+        noexpand: Whether to keep braces in the URL instead of expanding them.
+        on_error: What a loop does if a message cannot be decoded, or if its names differ from ``infos``. ``"raise"`` raises FrameError, and
+            ``"skip"`` skips the message. :meth:`recv` always raises FrameError. Messages that cannot be decoded are counted as
             ``malformed`` in :attr:`counters`.
         writable: Whether received arrays are writable copies, aligned to 64 bytes. By default, received arrays are read-only views of the
             message: writing raises numpy's ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Tensors of
@@ -63,8 +67,8 @@ class Connection:
         stats: A :class:`Statistics` with counts and rates of messages and bytes.
         counters: A receiver's counts: a dict with ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late``, ``malformed`` and others.
             Empty for a sender.
-        batch_size: Length of the first array of the last received message; 1 before the first message. ``raw`` does not update it.
-        sampler, batch_sampler: ``None``. Some frameworks read these attributes of each loader.
+        batch_size: Length of the first array of the last received message; 1 before the first message, and always with ``raw``.
+        sampler, batch_sampler: Always ``None``, for frameworks that read these attributes of a loader.
 
     Raises:
         ConfigError: the URL or a converter is invalid.
@@ -141,7 +145,8 @@ class Connection:
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
         """Open the socket for one URL, or for several URLs that share the socket.
 
-        A second call adds URLs to the socket, for instance the URL of a second publisher.
+        If a URL of a sender has ``?receivers=N``, wait until N receivers are connected. A second call adds URLs to the socket, for instance
+        the URL of a second publisher.
 
         Args:
             url: One URL, or several.
@@ -188,9 +193,10 @@ class Connection:
     write = send
 
     def recv(self, timeout: float | None = None) -> Any:
-        """Wait for a message, and return its arrays after ``batch_transforms`` and ``converters``: a list, or a dict if a dict was sent.
+        """Wait for a message, apply ``batch_transforms`` and ``converters`` to its arrays, and return the arrays.
 
-        The arrays are read-only, unless the connection is ``writable``.
+        The result is a list, or a dict if the sender sent a dict. With ``infos=True``, the result is ``(arrays, infos)``. With ``raw``, the
+        result is the list of undecoded frames. Arrays are read-only, unless the connection is ``writable``.
 
         Args:
             timeout: Seconds to wait for a message; ``None``: no limit.
@@ -222,7 +228,9 @@ class Connection:
         return data if self.infos is None else tenbin.check_infos(data, list(message.infos), self.infos)
 
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
-        """Send all items of ``source``. Then wait until all messages have left this process. It also raises the errors of :meth:`send`.
+        """Send all items of ``source``, and wait until all messages have left this process. Also raises the errors of :meth:`send`.
+
+        If the URL has ``?end=1``, announce the end of the stream to the receivers.
 
         Args:
             source: Yields items that :meth:`send` accepts.
@@ -237,7 +245,7 @@ class Connection:
             self._end.finish()
 
     def items(self, report: int | None = None) -> Iterator[Any]:
-        """Yield received messages until ``total`` samples have come, or until all senders have ended.
+        """Yield received messages until ``total`` samples have come, or until all senders have ended. Then close the connection.
 
         Args:
             report: Number of samples between two printed lines about the rate. Default: the connection's ``report``.

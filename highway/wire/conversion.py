@@ -9,7 +9,7 @@ Converter = Callable[[Any], Any]
 
 
 def converters(given: str | Converter | Sequence[Converter | None] | None, device: str | None) -> list[Converter | None]:
-    """Return the functions for ``converters=`` and ``device=``. If only a device is given, arrays become torch tensors.
+    """Return the functions that the arguments ``converters`` and ``device`` select. If only a device is given, arrays become torch tensors.
 
     Raises:
         ConfigError: no converter has this name, or torch is needed but not installed.

@@ -1,4 +1,4 @@
-"""The table of a receiver's counters, with a description of each."""
+"""The table of a link's counters, with a description of each counter."""
 
 from __future__ import annotations
 

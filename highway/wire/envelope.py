@@ -1,8 +1,8 @@
-"""The envelope of a message: metadata after the dimensions in the first array's header. Other readers of tenbin ignore these bytes.
+"""The envelope of a message: metadata in the header of the first array. Other readers of tenbin ignore this metadata.
 
-Layout: ``~Highwy~``, the version 1 as int64, the length of the payload as int64, the payload, and zeros up to a multiple of 8 bytes. The
-payload is a msgpack map. ``docs/reference/wire.md`` lists the keys of the map. Each field of a received payload is checked, and the size of
-each field is limited.
+The envelope comes after the dimensions of the array. These bytes are the *extension* of the header: ``~Highwy~``, the version 1 as int64,
+the length of the payload as int64, the payload, and zeros up to a multiple of 8 bytes. The payload is a msgpack map.
+``docs/reference/wire.md`` lists the keys of the map. :func:`unpack` checks the type and the size of each field.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Envelope(NamedTuple):
         bools: Positions of boolean arrays, which are sent as ``u1``.
         passport: The item's passport (its metadata: epoch, index, keys and more), if it has one.
         sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
-        number: The position of the message among the messages of the sender, from 0. In an end message, the total number of messages.
-        shared: Whether the sender distributes its messages over several receivers. Each receiver then sees gaps between the numbers.
+        number: The position of the message among the sender's messages, from 0. In an end message: the total number of messages.
+        shared: Whether the sender distributes its messages among several receivers. Each receiver then sees gaps between the numbers.
         end: Whether this is an end message, which announces the end of the sender. The arrays of an end message are empty.
         made: The sender's software for images, and the sender's host. Empty if unknown.
         mark: Whether this is a mark, which tells a leaving receiver that it has read all its messages. The arrays of a mark are empty.
@@ -76,7 +76,7 @@ _DEFAULTS = Envelope._field_defaults
 
 
 def pack(envelope: Envelope, form: Form | None = None) -> bytes:
-    """Return the extension of a header, padded to a multiple of 8 bytes. ``form`` replaces the envelope's description of the item."""
+    """Return an envelope as the extension of a header. ``form`` replaces the fields of the envelope that describe the item."""
     passport, sender, number = envelope[3:6]
     fixed: _Fixed = (*(form or (*envelope[:3], envelope.byte_strings)), sender, *envelope[6:12])
     packed_number = _packed(number) if sender else b""
@@ -89,7 +89,7 @@ def pack(envelope: Envelope, form: Form | None = None) -> bytes:
 
 @lru_cache(1024)  # without passports, the messages of a sender differ only in their number
 def _around_number(fixed: _Fixed, width: int) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the number in extensions without passports. The number has ``width`` bytes."""
+    """Return the two parts of an extension without a passport: before and after the number. The number has ``width`` bytes."""
     first, second, third = _constants(fixed, False)
     whole = _whole(first + second + bytes(width) + third, fixed[1], None)
     begin = _START.size + len(first + second)
@@ -126,13 +126,13 @@ def check_sender(sender: bytes, number: int) -> None:
 
 
 def length(extension: bytes | memoryview) -> int:
-    """Return the number of bytes after a valid header that belong to the envelope; 0 if there is no envelope."""
+    """Return the number of bytes of an envelope at the beginning of ``extension``; 0 if there is no envelope."""
     return _START.size + -(-_START.unpack_from(extension)[2] // 8) * 8 if extension[:8] == MAGIC else 0
 
 
 @lru_cache(1024)
 def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
-    """Return the constant bytes of a stream's payloads: before the passport, between the passport and the number, and after the number."""
+    """Return the bytes that are equal in all payloads of a sender: before the passport, between passport and number, after the number."""
     kind, names, bools, byte_strings, sender, shared, end, made, mark, leave, extra = fixed
     if len(names) > MAX_ROW:
         raise ItemError(f"the item has {len(names)} fields; receivers accept at most {MAX_ROW}")
@@ -162,7 +162,7 @@ def _pairs(values: dict[str, Any]) -> bytes:
 
 
 def unpack(extension: bytes | memoryview) -> Envelope | None:
-    """Return the envelope in an extension, or ``None`` if the extension is not highway's.
+    """Return the envelope in an extension, or ``None`` if the extension does not begin like an envelope.
 
     Raises:
         FrameError: the extension begins like an envelope, but is truncated or invalid.
@@ -223,7 +223,7 @@ def _check_made(made: tuple[Any, ...]) -> None:
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
-    """Return a passport for sending. All keys are in one string, so the number of values does not depend on the batch size."""
+    """Return a passport as plain values. One string holds all keys, so the number of values does not depend on the batch size."""
     if wrong := [key for key in passport.keys if "\0" in key]:
         raise ItemError(
             f"the sample key {wrong[0]!r:.80} contains a zero character, which is not allowed because it separates keys in messages"
@@ -285,10 +285,7 @@ def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
 
 
 def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
-    """Check each value against the type at its position.
-
-    Return the checked values. Ignore additional values, which later versions may send.
-    """
+    """Check the types of values, and return the values. Ignore additional values, which later versions may send."""
     checked = []
     for (name, expected), value in zip(types.items(), values):
         _check(where + name, value, expected)

@@ -2,10 +2,10 @@
 
 The senders pause until the receiver has left.
 
-Each sender has a server on a separate thread. The server listens on a UNIX socket in the abstract namespace. The name of this socket
-contains the name of the sender. If the link can reach other machines, the server also listens on a TCP port. The sender's messages contain
-this port. A *caller* is a connection to this server. Receivers of push and pull links, also over ``+shm``, call the same server to report
-how many messages they have taken (:mod:`highway.wire.confirmation`).
+Each sender has a server on a separate thread. The server listens on a UNIX socket in the abstract namespace, whose name contains the
+sender's name. If the link can reach other machines, the server also listens on a TCP port. The sender's messages contain the number of this
+port. A *caller* is a receiver that has connected to this server. Receivers of push and pull links, also over ``+shm``, call the same server
+to report how many messages they have taken (:mod:`highway.wire.confirmation`).
 
 1. The receiver connects to the server, and sends the sender's name.
 2. The sender pauses, and replies with the number of messages that it has sent. On each connection of the link, the sender then sends marks
@@ -40,7 +40,7 @@ from highway.wire.url import Link
 MAGIC: Final = b"~HwyBye~"
 STILL_READING, FOUND = b"\0", b"\1"  # a leaving receiver repeats STILL_READING, and sends FOUND after it has read the mark
 _NUMBER: Final = struct.Struct("<Q")  # the sender's reply: how many messages it had sent when it paused
-PAUSE: Final = 20.0  # maximum seconds that the sender waits until a receiver has left; then the sender continues
+PAUSE: Final = 20.0  # maximum seconds that the sender waits until a receiver has left
 SILENCE: Final = 3.0  # maximum seconds between two signs of life of a receiver
 READING: Final = 0.1  # seconds after which a receiver sends the next sign of life
 HELLO: Final = 2.0  # maximum seconds until a caller sends the sender's name; on a busy machine, this can take long
@@ -65,6 +65,7 @@ class LeaveServer:
 
     Raises:
         OSError: the server cannot listen.
+        RuntimeError: the thread cannot start.
     """
 
     def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[int], Sequence[Frame]]) -> None:
@@ -115,7 +116,7 @@ class LeaveServer:
                 sock.close()
 
     def _patience(self) -> float | None:
-        """Return the maximum seconds to wait for callers, because an action is due then; ``None``: no limit."""
+        """Return the seconds until the next action is due; ``None`` if no action is due."""
         if self._sender.is_paused:
             return ROUND
         due = [caller.since + HELLO for caller in self._callers.values() if not caller.is_known]
@@ -137,7 +138,7 @@ class LeaveServer:
             self._drop(connection)
 
     def _hear(self, sock: socket.socket) -> None:
-        """Receive from a caller: first the name of this sender, then the progress of the caller.
+        """Receive from a caller: first the sender's name, then signs of life.
 
         Only the sender's receivers know the name. If the caller reports taken messages, pass the connection to ``confirmed``.
         """
@@ -194,8 +195,8 @@ class LeaveServer:
     def _may_begin(self, now: float) -> bool:
         """Return whether a receiver can leave now. If so, pause the sender, unless the sender is paused already.
 
-        Several receivers can leave in one pause. After a pause, the sender runs for at least as long as the pause took. So repeated calls
-        cannot stop the sender.
+        Several receivers can leave in one pause. After a pause, the sender runs for at least as long as the pause took. So receivers that
+        leave one after another cannot stop the sender.
         """
         if self._sender.is_paused:
             return now < self._paused_at + PAUSE
@@ -225,7 +226,7 @@ class LeaveServer:
 
 @dataclass
 class _Caller:
-    """A caller's connection to the server, and the progress of the caller.
+    """The server's record of a caller.
 
     Args:
         since: Time when the caller connected.
@@ -245,7 +246,7 @@ class _Caller:
 
 
 class Leave:
-    """The receiver's side: notifies senders that the receiver leaves, and tracks which marks are missing.
+    """Notifies the senders that a receiver leaves, and tracks which marks the receiver has not read yet.
 
     Use it only on the receiving thread.
     """
@@ -285,7 +286,10 @@ class Leave:
                 self._asked[name].send(FOUND)
 
     def waits_for(self, name: bytes) -> bool:
-        """Receive the sender's reply, if it has come. Return whether the sender can be reached and its mark has not been read yet."""
+        """Read a sender's reply if it has arrived.
+
+        Return whether to wait for the sender's mark. False if the mark was read, or if the sender is unreachable.
+        """
         if name in self.unreachable or name in self.marked:
             return False
         if name in self._told:
@@ -317,7 +321,7 @@ class Leave:
 
 
 def has_back_channel(link: Link) -> bool:
-    """Return whether the receivers of a link can notify the senders that they leave. This needs a push and pull link over tcp or ipc."""
+    """Return whether receivers can notify the senders before they leave: on push and pull links over tcp, ipc or named."""
     return not link.fans_out and link.transport.departure == "marks"
 
 
@@ -355,8 +359,8 @@ def _family_of(host: str) -> socket.AddressFamily:
 def call(name: bytes, port: int | None, host: str) -> socket.socket:
     """Begin to connect to a sender's server, without waiting.
 
-    The connection of the returned socket may not be established yet. First try the UNIX socket, then the TCP port. ``port`` is the number
-    in the sender's messages: ``None`` if the sender has no server, and 0 if the server has no TCP port.
+    The UNIX socket is tried first, then the TCP port. The connection of the returned socket may not be established yet. ``port`` is the
+    number in the sender's messages: ``None`` if the sender has no server, and 0 if the server has no TCP port.
 
     Raises:
         OSError: the sender has no server, or cannot be reached.
@@ -377,7 +381,7 @@ def call(name: bytes, port: int | None, host: str) -> socket.socket:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Return False if the other side belongs to another user. Over TCP, the user is unknown, so return True."""
+    """Return False if the other end belongs to another user. Over TCP, the user is unknown, so return True."""
     return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 

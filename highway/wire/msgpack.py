@@ -4,8 +4,8 @@ An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "d
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy would pickle, raise errors on both sides.
 
 Highway 2017 used msgpack before version 1.0, which wrote byte strings as texts. The keys of the first array in a message show whether such
-a version wrote the message. If so, the texts of the message become ``bytes``, as in Highway 2017. The texts of a database's value also
-become ``bytes`` if the value has no arrays, and a text that is not UTF-8, such as a JPEG file.
+a version wrote the message. If so, the texts of the message become ``bytes``, as in Highway 2017. A value of a database can lack arrays.
+Its texts then become ``bytes`` if one of them is not UTF-8, for example a JPEG file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StreamEnd(NamedTuple):
 
 
 def encode(item: Any) -> bytes:
-    """Return an item as msgpack. This copies each array once.
+    """Return an item as msgpack. Each array is copied once.
 
     Raises:
         TypeError: msgpack cannot express a value of the item; the message names its type.
@@ -48,7 +48,7 @@ def encode(item: Any) -> bytes:
 
 
 def decode(frame: Any, stored: bool = False) -> Any:
-    """Return the item in a frame. Arrays are read-only views of the bytes that msgpack has copied. Lists become tuples.
+    """Return the item in a frame. Arrays are read-only. Lists become tuples.
 
     Args:
         frame: The message, or a value of a database.
@@ -85,11 +85,11 @@ def _unpacked(view: memoryview, hook: Callable[[dict[Any, Any]], Any], raw: bool
 
 
 class _BytesAsText(Exception):
-    """The keys of the map that represents an array are texts, not byte strings."""
+    """An array of msgpack-numpy has texts as keys, not byte strings."""
 
 
 def _has_bytes_as_text(frame: bytes, without_array: bool) -> bool:
-    """Return whether msgpack before version 1.0 wrote a message. If so, the first key of its first array is a text, not a byte string.
+    """Return whether msgpack before version 1.0 wrote a message: the first key of the first array is then a text, not a byte string.
 
     For a message without arrays, return ``without_array``.
     """

@@ -24,22 +24,23 @@ class LinkOptions:
     Args:
         codec: How items become frames: ``tensorcom`` (two frames for each array: header, data), ``tenbin`` (the same content in a single
             frame) or ``msgpack`` (the format of Highway 2017).
-        budget_mb: Maximum megabytes of messages that wait at each end of each connection, by default 64. Regardless of this limit, at least
-            two messages can wait, and at most 1000 at a sender and four at a receiver. Three more messages can be in transit. On a
-            same-host link (``+shm``), this is the maximum shared memory of the sender, by default 256. One message can use at most half of
-            it.
-        linger_ms: Maximum milliseconds that the sender waits for a receiver at the end of a stream, while no receiver is connected.
+        budget_mb: Maximum megabytes of messages that wait at each end of a connection; default: 64. Two messages can always wait, even if
+            they are larger. At most 1000 messages can wait at a sender, and four at a receiver. Three more messages can be in transit. On a
+            same-host link (``+shm``): maximum megabytes of the sender's shared memory; default: 256. A message can use at most half of this
+            memory.
+        linger_ms: At the end of a stream, maximum milliseconds that the sender waits while no receiver is connected.
         max_mb: Maximum size of a frame in megabytes. A receiver disconnects from a peer that sends a larger frame.
         senders: Number of senders that must end before the stream of a receiver ends. If the receiver binds, all connected senders must
-            also have ended. 0: one sender for a receiver that binds, and one sender for each URL of a receiver that connects.
+            also have ended. ``0`` means one sender if the receiver binds, and one sender for each URL if the receiver connects.
         receivers: Number of receivers that must be connected before the sender sends the first item.
         end: Whether the sender tells the receivers when its stream has ended.
-        tap: Address at which viewers can attach to the sender, such as ``ipc://@name`` or ``tcp://host:port``. Empty: no tap.
+        tap: Address at which viewers (programs that read copies of the messages) can connect to the sender, such as ``ipc://@name`` or
+            ``tcp://host:port``. Empty: no tap.
         extra: Whether the sender is temporary. Receivers do not count a temporary sender among the ``senders`` that must end.
-        peers: ``any``: all programs can connect. ``highway``: only programs that announce that they are highway can connect. Both sides
-            need the same value.
-        topology: Identifies the topology file of this side. With ``peers=highway``, sides of different topology files on one machine do not
-            connect to each other.
+        peers: ``any``: all programs can connect. ``highway``: only programs that announce that they are highway can connect. Both ends need
+            the same value.
+        topology: Text that identifies the topology file of this end. With ``peers=highway``, ends of different topology files on one
+            machine do not connect to each other.
     """
 
     codec: str = "tensorcom"

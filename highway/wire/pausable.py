@@ -1,4 +1,4 @@
-"""A sender that a second thread can use: to pause it, to send marks (:mod:`highway.wire.goodbye`), and to check for closed connections."""
+"""A sender that a second thread can pause. The second thread can also send marks (:mod:`highway.wire.goodbye`), and check connections."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ class PausableSender:
 
 
 class Caretaker(threading.Thread):
-    """Checks a sender's connections while nothing is sent, because ZeroMQ keeps 11 kB for each closed connection until the next check.
+    """Checks a sender's connections while nothing is sent. Until the next check, ZeroMQ keeps 11 kB of memory for each closed connection.
 
     Args:
-        sender: The sender. Other threads can use it at the same time.
+        sender: The sender. Other threads can use the sender at the same time.
     """
 
     def __init__(self, sender: PausableSender) -> None:

@@ -119,7 +119,7 @@ class LinkReceiver:
         raise EndOfStream(f"{self._link}: the stream has ended")
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
-        """Return the undecoded frames of the next message, which can be an end message.
+        """Return the undecoded frames of the next message. The message can be an end message.
 
         Raises the errors of :meth:`recv` except ``FrameError``.
         """
@@ -155,14 +155,17 @@ class LinkReceiver:
             return frames
 
     def leave(self) -> None:
-        """Notify the senders, if possible, so that they use other receivers. This end can still receive messages that were sent before."""
+        """If the link allows this, make the senders use other receivers. Messages that were sent before can still be received."""
         self.transport_end.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
             self.awaits_marks()
 
     def awaits_marks(self) -> bool:
-        """Return whether a sender might have sent messages that were not received yet. Call this after :meth:`leave`."""
+        """Return whether to wait for marks. Call this method after :meth:`leave`.
+
+        A *mark* is a message that tells a leaving receiver that it has read all earlier messages of the sender.
+        """
         if self._leave is None:
             return False
         self._leave.go_on()
@@ -203,7 +206,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether no more messages will come. If more can come, log at growing intervals why the receiver waits."""
+        """Return whether no more messages will come. If more messages can come, log at growing intervals why the receiver waits."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
@@ -220,14 +223,14 @@ class LinkReceiver:
     def _unended(self, peers: Peers) -> int:
         """Return the number of open connections over which no end message has come yet.
 
-        If senders have ended, closed connections are assumed to be connections of ended senders.
+        A closed connection is assumed to be the connection of a sender that has ended.
         """
         return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
 
     def _wait_on(self, peers: Peers, may_come: bool) -> bool:
         """Log at growing intervals why the receiver waits.
 
-        Return whether it has waited for ``wait_for_senders`` seconds without a sender.
+        Return whether the receiver has waited for ``wait_for_senders`` seconds without a sender.
         """
         silence, now = self._silence, time.monotonic()
         if silence.messages != self.counters["messages"] or silence.may_come != may_come:

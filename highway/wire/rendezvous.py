@@ -1,10 +1,10 @@
 """Connect links by names instead of addresses: ``zpush+named://images.reader.0``.
 
-A *rendezvous* is a place that all processes of a run can reach, such as a shared folder. It stores the address of each name.
+A *rendezvous* is a place that all processes of a run can reach, such as a shared folder. The rendezvous stores the address of each name.
 
-The end that binds uses a free port, and publishes its address under the name at the rendezvous of the run. The end that connects looks up
-the name, and connects to each new address of the name. A separate thread uses the rendezvous. The threads that move data read only the last
-known addresses.
+The end that binds uses a free port, and publishes its address under the name at the rendezvous. The end that connects looks up the name,
+and connects to each new address of the name. A separate thread queries the rendezvous, so the threads that move data never wait for the
+rendezvous.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ CLOSE = 5.0  # maximum seconds until the querying thread ends
 class Directory:
     """The addresses that this process knows, by name. A separate thread updates the addresses until :meth:`close`.
 
-    If the rendezvous has lost the address of a name of this process, the thread publishes the address again. If the rendezvous has another
-    address for the name, another process has replaced this process, so the thread does not publish.
+    If the rendezvous has lost an address that this process has published, the thread publishes the address again. If the rendezvous has a
+    different address for the name, another process has replaced this process, so the thread does not publish.
 
     Args:
         rendezvous: The rendezvous to use.
@@ -199,11 +199,10 @@ def directory(url: str) -> Directory:
 
 
 def own_address() -> str:
-    """Return the address at which other hosts reach this host: the address of its host name, or the local address of its default route.
+    """Return an address at which other hosts reach this host.
 
-    If the host name has a loopback address, or an address of another host, return the local address of the default route.
-
-    If there is no default route, return the loopback address.
+    This is the address of the host name. If that address is a loopback address or belongs to another host, return the local address of the
+    default route. Without a default route, return ``127.0.0.1``.
     """
     with contextlib.suppress(OSError):
         if not is_loopback(address := socket.gethostbyname(socket.gethostname())):
@@ -224,7 +223,7 @@ def join(text: str, host: str = "", run: str = "") -> None:
     """Set the rendezvous of this process from a text. A second call with the same text has no effect.
 
     Args:
-        text: As for :func:`parse`. If the places of a kind are names of runs, as for ``ray``, the place can be omitted. It is then ``run``.
+        text: As for :func:`parse`. The text ``ray`` means ``ray:RUN``, where RUN is the argument ``run``.
         host: As for :func:`use`.
         run: The name of the run.
 

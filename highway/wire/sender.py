@@ -30,12 +30,12 @@ from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-LOOK_EVERY = 0.5  # seconds between two checks whether the pipeline is drained and the message cannot be sent
+LOOK_EVERY = 0.5  # while a message cannot be sent: seconds between two checks whether the pipeline is drained
 CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connections
 TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
-TELL_AGAIN = 1.0  # maximum seconds between two end messages; they are repeated, because receivers without room are skipped
-TELL_READING_AFTER = 60.0  # seconds without progress of the receivers, after the end message, before a warning
-MOST_SILENT = 600.0  # seconds without progress of the receivers, after the end message, before the sender stops waiting
+TELL_AGAIN = 1.0  # maximum seconds between two end messages; repeated, because a receiver without room misses an end message
+TELL_READING_AFTER = 60.0  # seconds after the end message without progress of a receiver, before a warning
+MOST_SILENT = 600.0  # seconds after the end message without progress of a receiver, before the sender stops waiting
 FIRST_REPORT = 1.0  # maximum seconds to wait for the first report of a receiver
 
 
@@ -45,9 +45,9 @@ class LinkSender:
     Args:
         link: The link to send to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` overrides it.
-        made: The software and the host of this process, for the envelope (the header) of each message; empty by default.
-        hears_leave: Whether receivers can announce that they leave, and report the messages that they have taken. If true, a thread is
-            started.
+        made: The software and the host of this process, for the envelope (the metadata) of each message; empty by default.
+        hears_leave: Whether receivers can announce that they leave, and report how many messages they have taken. If true, the sender
+            starts a thread.
 
     Attributes:
         name: The sender's name in messages: random bytes.
@@ -96,7 +96,7 @@ class LinkSender:
         self._link = whole
 
     def wait_for_receivers(self) -> bool:
-        """Wait until the link's required number of receivers is connected. Return False if the pipeline is drained before."""
+        """Wait until the number of receivers that the link requires are connected. Return False if the pipeline is drained first."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
@@ -132,10 +132,10 @@ class LinkSender:
         """Send an item. If the receivers are slow, wait until there is room. Do not change the item after this call.
 
         Returns:
-            Whether to continue: False if the pipeline was drained before the first receiver connected.
+            Whether to continue. False: nothing was sent, because the pipeline was drained before the first receiver connected.
 
         Raises:
-            LinkError: the pipeline is drained, and no receiver came or came back within ``linger_ms``, so items are lost.
+            LinkError: the pipeline is drained, and no receiver connected or reconnected within ``linger_ms``, so items are lost.
             ItemError: the item cannot be sent, for example because a field has 64-bit elements or is too large. ItemError is a TypeError.
             TimeoutError: there was no room within ``timeout`` seconds.
         """
@@ -154,14 +154,10 @@ class LinkSender:
         return True
 
     def _deliver(self, frames: Sequence[Any], timeout: float | None) -> bool:
-        """Send a message. If the pipeline is drained and no receiver is connected, wait at most ``linger_ms`` for an earlier receiver.
+        """Send a message. If the pipeline is drained, wait at most ``linger_ms`` for a receiver to reconnect. Raise LinkError if none does.
 
-        Returns:
-            Whether the message was sent. False only if no receiver has ever connected, and this process has not received items from other
-            processes.
-
-        Raises:
-            LinkError: no receiver came, so the message and later messages are lost.
+        Return False if the message was not sent, and no item is lost: no receiver has ever connected, and this process has received
+        nothing.
         """
         if timeout is not None or not in_stage():
             self.transport_end.send(frames, timeout)
@@ -190,11 +186,10 @@ class LinkSender:
         """Wait until all messages have left this process. If the link's option ``end`` is true, announce the end to the receivers.
 
         While a receiver is connected, there is no time limit. Without a receiver, the limit is ``linger_ms``. If receivers have reported
-        their progress, but then take no messages for ``MOST_SILENT`` seconds, the sender no longer waits for their confirmation.
+        their progress, and then take no messages for ``MOST_SILENT`` seconds, the sender stops waiting for their confirmation.
 
         Raises:
-            LinkError: messages could not be delivered, or it is unknown whether they have arrived. The error message contains the number of
-                messages.
+            LinkError: messages could not be delivered, or it is unknown whether messages have arrived. The error names their number.
         """
         self._drain()
         if self._link.options.end:
@@ -278,9 +273,10 @@ class LinkSender:
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline, interval = time.monotonic() + linger, min(max(linger / 2, 10 * CHECK_EVERY), TELL_AGAIN)
-        # Whether to wait for the first receiver; false if the pipeline was drained before the first message.
+        # Wait for the first receiver, unless the pipeline was drained before the first message.
         waits = bool(self._number) or not here().draining
-        # If a subscriber is slow, a publisher drops end messages, too, so it repeats the end message until the subscriber disconnects.
+        # A publisher drops even end messages for a slow subscriber, so the publisher repeats the end message until the subscriber
+        # disconnects.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
         self._told_at = time.monotonic()
         while (
@@ -317,23 +313,17 @@ class LinkSender:
             peers = self.transport_end.peers() or peers
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
-        """Return whether messages might be lost.
-
-        This is so if no receiver got the end message, and a receiver disconnected without notice.
-        """
+        """Return whether messages might be lost: no receiver got the end message, and a receiver disconnected without notice."""
         if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left
 
     def _is_confirmed(self, peers: Peers) -> bool:
-        """Return whether all receivers that are connected and can be reached have confirmed that they have read the end."""
+        """Return whether all connected and reachable receivers have confirmed that they have read the end."""
         return 0 < peers.live <= self._confirmed.ended + self._confirmed.unreachable(peers.live)
 
     def _awaits_confirmation(self, peers: Peers) -> bool:
-        """Return whether to wait for a receiver that has not confirmed the end, or has not reported yet.
-
-        False if the pipeline is drained.
-        """
+        """Return whether to wait for a receiver that has not confirmed the end or not reported yet. False if the pipeline is drained."""
         if self._leave is None or here().draining:
             return False
         linger, now = self._link.options.linger_ms / 1000, time.monotonic()
@@ -351,11 +341,9 @@ class LinkSender:
         return unknown > 0 and now - self._told_at < patience
 
     def _check_arrived(self) -> None:
-        """Check that no receiver was killed or cut off while messages were on their way to this receiver.
+        """Raise LinkError if a receiver was killed or cut off while messages were on their way to this receiver.
 
-        Raises:
-            LinkError: it is unknown whether messages have arrived. If a launcher counts the messages of this process, or the pipeline is
-                drained, this is only a warning.
+        If a launcher counts the messages of this process, or the pipeline is drained, log a warning instead.
         """
         peers = self.transport_end.peers()
         with self._confirmed.lock:

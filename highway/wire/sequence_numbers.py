@@ -1,7 +1,7 @@
 """Track the senders of a receiver: the numbers of their messages, and which senders have ended.
 
-The memory is bounded: at most ``MOST`` senders are stored, each with the last ``WINDOW`` numbers. The first ``NAMED`` senders have their
-own counters.
+The memory is bounded: at most ``MOST`` senders are stored, each with the last ``WINDOW`` numbers. Only the first ``NAMED`` senders have
+their own counters.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class SequenceNumbers:
         label: Name of the sender in messages and counters.
         warns: Whether to log a warning at the first fault.
         first: The first number received.
-        leave, host: Port and host at which receivers notify the sender that they leave. The port is from the envelope (the header of a
+        leave, host: Port and host at which receivers notify the sender that they leave. The port is from the envelope (the metadata of a
             message).
-        in_order: Whether the messages come in order. If so, a skipped number is missing. Messages over several connections to one sender
-            can come out of order. A number then counts as missing only after ``WINDOW`` later numbers or the end have come.
+        in_order: Whether the messages come in order. If true, a skipped number counts as missing immediately. If false (several connections
+            to one sender), a number counts as missing after ``WINDOW`` later numbers or the end have come.
         channel: The connection for reports to the sender, if the sender accepts reports.
     """
 
@@ -57,7 +57,7 @@ class SequenceNumbers:
     def take(self, number: int) -> tuple[int, int, bool]:
         """Note the number of a message.
 
-        Return the counts of missing numbers before and after ``first``, and whether this number came before.
+        Return the counts of missing numbers before and after ``first``, and whether the same number has come earlier.
         """
         if number < self.next:
             if self.next - number > WINDOW:  # too old to be stored
@@ -140,7 +140,7 @@ class Senders:
         Args:
             envelope: The envelope of the end message.
             source: The source of the end message.
-            connections: The number of connections that have had the identifier of this connection.
+            connections: The number of connections so far with the identifier ``source.connection``.
         """
         known = self._numbers.get(envelope.sender)
         if known is None:
@@ -170,7 +170,7 @@ class Senders:
         return True
 
     def catch_up(self) -> None:
-        """Send the reports that the senders have not got yet. Call this method while no message arrives."""
+        """Send the reports that were not sent yet. Call this method while no message arrives."""
         for channel in self._channels.values():
             channel.catch_up()
 

@@ -1,8 +1,7 @@
 """Count the messages that this process receives and sends over links.
 
-The launcher, which started this process, can read the counts even if this process is killed.
-
-The counts are int64s in memory that this process shares with the launcher. Each message updates the counts.
+The launcher is the process of ``highway run`` or ``highway launch`` that started this process. The counts are int64s in memory that this
+process shares with the launcher, so the launcher can read the counts even if this process is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Counts:
     connections: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Return the sum."""
+        """Return the sum of both counts."""
         return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
@@ -68,7 +67,7 @@ class Tally:
 
 
 def read_kept(path: str) -> Counts:
-    """Return the counts in the memory of a :class:`Tally`, whose descriptor another process has at a path in ``/proc``.
+    """Return the counts of a :class:`Tally` of another process. ``path`` is the path of its descriptor in ``/proc``.
 
     Raises:
         OSError: the other process has ended, or the file at the path has no counts.

@@ -1,9 +1,8 @@
 """A tap: a second output at the sending end of a link, for viewers (``docs/howto/look.md``).
 
-Viewers can connect and disconnect at any time.
-
-A tap is a publisher in addition to the link's socket. While no viewer has subscribed, the tap gets no messages. A slow viewer misses
-messages, because the link never waits for viewers.
+A *viewer* is a program that reads copies of the messages, such as ``highway show``. Viewers can connect and disconnect at any time. The tap
+publishes on its own socket, in addition to the link's socket. While no viewer has subscribed, the tap gets no messages. A slow viewer
+misses messages, because the link never waits for viewers.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ CHECK_VIEWERS_EVERY = 0.05  # seconds between two checks for subscribers
 VIEWERS_MAY_STAY = 1.0  # maximum seconds to wait for viewers to disconnect after the end of the stream
 END_AGAIN_EVERY = 0.02  # seconds between two end messages
 LINGER = 0.5  # maximum seconds for which unsent messages are still sent after closing
-# The ``budget_mb`` of the tap. At least two messages can always wait, so this small budget means exactly two messages for each viewer. The
-# high-water mark then never changes: setting the mark while subscribers connect or disconnect crashes libzmq 4.3.5.
+# The ``budget_mb`` of the tap. Two messages can always wait, so this small budget means exactly two messages for each viewer. ZeroMQ's
+# high-water mark (the maximum number of waiting messages) then never changes. Setting the mark while subscribers connect or disconnect
+# crashes libzmq 4.3.5.
 LEAST = 2e-6
 NEVER = float("inf")
 ANY_SIZE = 1e6  # ``max_mb`` of the tap: the tap sends every frame that the link sends
 
 
 def open_tap(link: Link) -> Tap | None:
-    """Open the tap that a link's options name. Return ``None`` if they name no tap, or if the address is in use or unavailable."""
+    """Open the tap of a link. Return ``None`` if the link has no option ``tap``, or if the address cannot be bound."""
     if not link.options.tap:
         return None
     try:
@@ -82,8 +82,8 @@ class Tap:
     def finish(self, frames: Sequence[Frame]) -> None:
         """Announce the end of the stream to the viewers.
 
-        The end message is repeated until the viewers have disconnected, for at most ``VIEWERS_MAY_STAY`` seconds, because slow viewers miss
-        messages.
+        Slow viewers miss messages. Therefore the end message is repeated until all viewers have disconnected, for at most
+        ``VIEWERS_MAY_STAY`` seconds.
         """
         deadline = time.monotonic() + VIEWERS_MAY_STAY
         while self._due < NEVER:

@@ -2,7 +2,7 @@
 
 Every array is a header, and the data in C order. A header is a sequence of little-endian int64s: the code of the dtype (8 ASCII bytes,
 padded with zeros), an info (8 ASCII bytes: the name of the array), the rank (0 to 9), and the dimensions. More int64s can follow the
-dimensions. :mod:`highway.wire.envelope` stores metadata in them. This module ignores them.
+dimensions. :mod:`highway.wire.envelope` stores metadata there. This module ignores these int64s.
 
 Names and semantics are the same as in tensorcom. Decoded arrays are read-only views of the buffers.
 """
@@ -115,7 +115,8 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
         allow64: Whether 64-bit elements are allowed.
 
     Raises:
-        TypeError: a value is not an array, has an unsupported dtype, or has 64-bit elements although ``allow64`` is false.
+        TypeError: a value is not an array, has an unsupported dtype or more than 9 dimensions, or has 64-bit elements although ``allow64``
+            is false.
 
     >>> check_acceptable_input_type([np.zeros(3, np.float32)], allow64=False)
     """
@@ -182,7 +183,7 @@ def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
 
     Raises:
         TypeError: the format does not support the dtype.
-        ValueError: the info has more than 8 characters, or the array has more than 9 dimensions.
+        ValueError: the info has more than 8 characters or is not ASCII, or the array has more than 9 dimensions.
 
     >>> len(encode_header(np.zeros((2, 3), np.float32), "images"))
     40
@@ -219,7 +220,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
 def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[Buffer]:  # noqa: E741 - tensorcom's name
     """Return arrays as a list of buffers: alternating headers and data.
 
-    The data of an array are a view of the array if the array is contiguous and little-endian, otherwise a copy. Booleans become ``u1``.
+    If an array is contiguous and little-endian, its data are a view of the array, otherwise a copy. Booleans become ``u1``.
 
     Args:
         l: The arrays.

@@ -1,9 +1,9 @@
 """URLs of links: ``KIND[+TRANSPORT]://location[?option=value&...][#topic]``.
 
-The kind determines the type of the socket, and whether it binds:
+The kind determines the type of the socket, and whether this end binds:
 
 ========  =======  =========  ====================================================
-scheme    socket   who binds  used by
+scheme    socket   this end   used by
 ========  =======  =========  ====================================================
 zpush     push     connects   a worker that sends to a trainer
 zpull     pull     binds      a trainer that many workers send to
@@ -15,15 +15,20 @@ zrpub     pub      connects   a server that sends to one ``zrsub``
 zrsub     sub      binds      a trainer that many servers send to
 ========  =======  =========  ====================================================
 
-The transport is ``tcp`` (the default; the location is ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull
-only), ``inproc`` (a name within the process) or ``named`` (a name instead of an address, see :mod:`highway.wire.rendezvous`; the data use
-tcp).
+The transport determines the form of the location:
 
-Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a receiver. The argument ``bind`` then selects
-the end that binds. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty host means the loopback interface.
+- ``tcp``, the default: ``host:port``.
+- ``ipc``: the path of a UNIX socket.
+- ``shm``: a name on this machine. Only for push and pull.
+- ``inproc``: a name within the process.
+- ``named``: a name whose address comes from a rendezvous (:mod:`highway.wire.rendezvous`). The data use tcp.
 
-Braces expand as in a shell: ``zsub://host:788{0..3}`` means four URLs. All URLs of a link share one socket. A link can have URLs of both
-tcp and ipc.
+Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a receiver. The argument ``bind`` of
+:func:`parse` then selects whether this end binds. Port ``0`` or ``*`` selects a free port. Host ``*`` means all interfaces. An empty host
+means the loopback interface.
+
+Braces expand as in a shell: ``zsub://host:788{0..3}`` means four URLs. All URLs of a link share one socket. A link can mix tcp URLs and ipc
+URLs.
 """
 
 from __future__ import annotations
@@ -94,7 +99,7 @@ class Link:
         urls: The given URLs, after the expansion of braces.
         kind: The type of socket.
         bind: Whether this end binds. If false, it connects.
-        transports: The transport of each URL: all ``shm``, all ``inproc``, or ``tcp`` and ``ipc`` in any order.
+        transports: The transport of each URL: only ``shm``, only ``inproc``, or any mix of the other transports.
         locations: The location of each URL: ``host:port``, a path or a name.
         topic: The topic of a publisher's messages, or the prefix of the topics that a subscriber receives.
         options: The options in the query of the URLs.
@@ -110,7 +115,7 @@ class Link:
 
     @property
     def transport(self) -> Transport:
-        """The transport of the first URL. The transports of one socket differ only in the form of their locations."""
+        """The transport of the first URL."""
         return self.transports[0]
 
     @property
@@ -125,7 +130,7 @@ class Link:
 
     @property
     def budget_mb(self) -> float:
-        """Maximum megabytes of messages that wait at this end: for each connection, or with ``+shm`` for all connections together."""
+        """Maximum megabytes of messages that wait at this end for each connection. With ``+shm``: for all connections together."""
         return self.transport.budget_mb if self.options.budget_mb is None else self.options.budget_mb
 
     @property
@@ -134,7 +139,10 @@ class Link:
         return tuple(f"{transport.name}://{location}" for transport, location in zip(self.transports, self.locations, strict=True))
 
     def __str__(self) -> str:
-        """Return the URLs without their options, for messages. If there are many URLs, return only the first URLs."""
+        """Return the URLs without their options, for messages.
+
+        If there are many URLs, return the first URLs and the number of the others.
+        """
         shown = [re.sub(r"\?[^#]*", "", url) for url in self.urls]
         return ", ".join(shown) if len(shown) <= SHOWN_URLS else f"{', '.join(shown[:SHOWN_URLS])} and {len(shown) - SHOWN_URLS} more"
 
@@ -152,12 +160,13 @@ def parse(
     Args:
         url: One URL or several.
         direction: Whether this end sends or receives.
-        bind: Whether this end binds, for plain URLs such as ``tcp://host:port``. ``None``: the sender binds.
+        bind: Whether this end binds, for plain URLs such as ``tcp://host:port``. ``None``: the sender binds. For other URLs, the value must
+            fit the scheme.
         braces: Whether braces are expanded.
         defaults: Values of options that the query does not set.
 
     Raises:
-        ConfigError: a URL is invalid; the message names the expected form.
+        ConfigError: a URL is invalid, or the URLs cannot share a socket.
     """
     given = [url] if isinstance(url, str) else list(url)
     urls = [each for one in given for each in (expand_braces(one, MOST_URLS) if braces else [one])]
@@ -167,9 +176,9 @@ def parse(
 
 
 def joined(links: Sequence[Link]) -> Link:
-    """Combine links into one link that shares a socket.
+    """Combine links into one link, whose URLs share a socket.
 
-    If a link cannot share the socket of the first link, raise a ConfigError that names it.
+    Raise ConfigError if a link cannot share the socket of the first link. The message names both links.
     """
     first = links[0]
     for link in links[1:]:
@@ -189,12 +198,12 @@ def _settings(link: Link) -> tuple[object, ...]:
 
 
 def url_of(scheme: str, transport: Transport, location: str) -> str:
-    """Return a URL without options. The default transport is omitted."""
+    """Return a URL without options. The URL does not name the default transport."""
     return f"{scheme}://{location}" if transport is _DEFAULT else f"{scheme}+{transport.name}://{location}"
 
 
 def kind_of(url: str | Sequence[str]) -> Kind:
-    """Return the type of socket for the scheme of a URL. If there are several URLs, the first URL counts.
+    """Return the type of socket for the scheme of a URL. If there are several URLs, the scheme of the first URL counts.
 
     Raises:
         ConfigError: the scheme is unknown, or is a plain scheme such as ``tcp://``, which does not determine the type of socket.

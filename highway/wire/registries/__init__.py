@@ -1,1 +1,1 @@
-"""Publish and find addresses by name at a rendezvous. Each kind of rendezvous has a module; ``table`` lists the kinds."""
+"""A rendezvous stores the address of each named end of a link. Each kind of rendezvous has a module; ``table`` lists the kinds."""

@@ -28,7 +28,7 @@ def import_ray() -> Any:
 
 
 Since = tuple[str, int]
-"""The last change that a process knows: the ID of the actor's process (``life``), and the number of the change in this process."""
+"""The last change that a process knows: the ID of the actor's process (``life``), and the number of the change in the actor's process."""
 
 NEVER: Since = ("", 0)
 

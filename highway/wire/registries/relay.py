@@ -1,6 +1,6 @@
 """Let one process of a host use a rendezvous for all processes of the host.
 
-So only this process imports the libraries of the rendezvous.
+The other processes do not import the libraries of the rendezvous.
 """
 
 from __future__ import annotations

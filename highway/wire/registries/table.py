@@ -19,7 +19,7 @@ class RendezvousKind:
         name: The text before the colon.
         open: Function that returns the rendezvous for the text after the colon: the place of the rendezvous.
         shown: The form and a description, for users; empty if only launchers use this kind.
-        places_are_runs: Whether a place is the name of a run. A topology that gives no place then uses the name of its run.
+        places_are_runs: Whether a place is the name of a run. The default place is then the name of the topology's run.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Transports carry messages. ``table`` lists them, ``protocol`` is their interface, and ``zmq`` and ``shm`` are the implementations.
+"""Transports send and receive messages. ``table`` lists the transports, and ``protocol`` is their interface.
 
-``memory`` manages the memory of received messages.
+``zmq`` and ``shm`` are the implementations. ``memory`` manages the memory of received messages.
 
 May use: engine (cancel), and ``url`` and ``address`` of the package ``wire``.
 """

@@ -22,7 +22,7 @@ class Peers(NamedTuple):
     Args:
         live: Number of open connections.
         seen: Number of connections so far.
-        opened: Number of connections so far. Connections that are still being established also count.
+        opened: Number of connections so far, including connections that are still being established.
         strangers: Number of connections to programs that do not speak the transport's protocol. The other fields do not count these
             connections.
     """
@@ -72,7 +72,7 @@ class TransportSender(TransportEnd, Protocol):
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
         """Send a message of one or more frames. If the receivers are slow, wait for room. Do not change the frames after this call.
 
-        The waiting time counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
+        The statistics of the stage count the waiting time as waiting for room (:func:`highway.engine.context.Context.blocked`).
 
         Raises:
             TimeoutError: there was no room for the message within ``timeout`` seconds.
@@ -104,7 +104,7 @@ class TransportReceiver(TransportEnd, Protocol):
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message and return its frames. ``len(frame)`` is the size in bytes. Frames stay valid while they are referenced.
 
-        The waiting time counts as waiting for input (:func:`highway.engine.context.Context.starved`).
+        The statistics of the stage count the waiting time as waiting for input (:func:`highway.engine.context.Context.starved`).
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.
@@ -133,4 +133,4 @@ class Opener(Protocol):
         """Return a receiving end that listens or connects as the link specifies. Raises the errors of :meth:`open_sender`."""
 
     def start_threads(self, link: Link) -> None:
-        """Start the helper threads of an end early, because since Python 3.12 threads cannot start after the end of a script."""
+        """Start the helper threads of an end early. Since Python 3.12, threads cannot start after the script has ended."""

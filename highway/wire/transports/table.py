@@ -10,7 +10,7 @@ from typing import Literal
 from highway.wire.address import SOCKETS_FOLDER
 
 BetweenProcesses = Literal["tcp", "ipc", "shm"]
-"""Transports between processes, which a topology can use to link roles."""
+"""Transports between processes. A topology can use them for the links between its roles (groups of equal processes)."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Same-host links: messages in shared memory between processes of one user, push and pull (``docs/reference/same-host.md``).
 
-A slot is a piece of shared memory for one message. A sender copies the frames of a message into a slot, and sends the slot's number to one
-receiver. The consumer of the receiver gets read-only views of the slot. After the last view is deleted, the receiver sends the slot's
-number back. So a message usually costs one copy and at most two small packets. A sender waits while it has no free slot or no receiver.
+A *slot* is a piece of shared memory for one message. A sender copies the frames of a message into a slot, and sends the slot's number to
+one receiver. The receiver returns read-only views of the slot. After the last view is deleted, the receiver sends the slot's number back.
+So a message usually costs one copy and at most two small packets. A sender waits while it has no free slot or no receiver.
 """
 
 from __future__ import annotations

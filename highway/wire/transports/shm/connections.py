@@ -1,7 +1,8 @@
 """Connect the two ends of a same-host link over SEQPACKET sockets with names in Linux's abstract namespace.
 
 A name in this namespace is not a file. The name disappears with the process that listens, even if the process is killed. Each end asks the
-kernel for the user at the other end, and closes connections of other users. Then each end sends a hello.
+kernel for the user at the other end, and closes connections of other users. Then each end sends a *hello*, its first packet
+(:mod:`highway.wire.transports.shm.packets`).
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ class Connections(Generic[P]):
         """Wait at most ``timeout`` seconds for an event. Return the peers that have sent something, or have disconnected.
 
         Raises:
-            LinkError: this end has connected to a process that is incompatible or belongs to another user; it cannot connect; or as for
-                :meth:`check`.
+            LinkError: this end has connected to an incompatible process, or to a process of another user; this end cannot connect; or as
+                for :meth:`check`.
         """
         self.check()
         if (self._targets and self._reconnect()) or (self._paused and not self._listen_again()):

@@ -41,7 +41,7 @@ class Calls(NamedTuple):
     """The functions that exist in C and in Python.
 
     Args:
-        measured: Returns the lengths of frames, and the bytes that they take in a slot.
+        measured: Returns the lengths of frames, and the bytes that the frames need in a slot.
         fill: Copies frames of the measured lengths into a slot. Releases the GIL if the frames have more than 128 kB.
         lend: Returns the frames of a message as views of the memory, or ``None`` if the frames do not fit into the memory. When the last
             view is deleted, ``lend`` calls ``give_back(number)``, on any thread, possibly during a garbage collection.
@@ -59,7 +59,7 @@ class Calls(NamedTuple):
 
 
 class BorrowedBytes(Bytes):
-    """The bytes of one message in a slot. All views refer to this object. It calls ``give_back`` after the last view is deleted."""
+    """The bytes of one message in a slot. All views refer to this object, which calls ``give_back`` after the last view is deleted."""
 
     __slots__ = ("give_back", "number")
     give_back: Callable[[int], object]
@@ -110,7 +110,7 @@ def _reader(sock: socket.socket) -> Callable[[], Packet]:
 def built(api: int = _EXTENSION_API) -> Calls | None:
     """Return the functions of the C extension.
 
-    Return ``None`` if it was not built, or if its interface has another version than ``api``.
+    Return ``None`` if the extension was not built, or if the version of its interface is not ``api``.
     """
     try:
         import highway.wire.transports.shm._message as extension

@@ -1,10 +1,18 @@
 """The packets of a same-host link, all little-endian.
 
-Each end first sends a hello: the magic number, the version of the protocol, the role, and the limits of a sender's pool. Each later packet
-of a sender is for one message. The packet has the number of the message's slot (uint32), the number of the sender's receivers (uint16), the
-number of frames (uint16), the length of each frame (uint64), and the numbers of slots that the receiver must unmap (uint32). If the slot is
-new to the receiver, the packet also carries the slot's descriptor. A packet of a receiver has the numbers of slots that the receiver gives
-back (uint32). In the receiver's last packet, a number with the highest bit set is a slot that is still in use.
+Each end first sends a *hello*: the magic number, the version of the protocol, the role (sender or receiver), and the limits of the sender's
+slots. A *slot* is a piece of shared memory for one message.
+
+Each later packet of a sender announces one message:
+
+- the number of the message's slot (uint32),
+- the number of the sender's receivers (uint16),
+- the number of frames (uint16), and the length of each frame (uint64),
+- the numbers of slots that the receiver must unmap (uint32),
+- the slot's descriptor, if the slot is new to the receiver.
+
+A packet of a receiver has the numbers of the slots that the receiver gives back (uint32). In the receiver's last packet, a number with the
+highest bit set is a slot that is still in use.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
-SELDOM: Final = 1.0  # maximum seconds of a wait outside of a stage; Python handles a Ctrl-C that comes just before the wait only afterwards
+SELDOM: Final = 1.0  # maximum seconds of a wait outside a stage; Python handles a Ctrl-C just before a wait only after the wait
 SOON: Final = 0.005  # seconds between two checks of a busy end for new and lost peers
 HOT: Final = 1 << 20  # bytes, about the size of a core's caches; a slot is still in the caches if fewer bytes were written since
 KEPT: Final = 1 << 31  # bit of a slot number in a receiver's last packet: views still hold the slot
@@ -97,7 +105,7 @@ class Announcement(NamedTuple):
     forget: tuple[int, ...] = ()
 
 
-@lru_cache(256)  # a cache, as of unpack(), because a stream repeats the same few packets
+@lru_cache(256)  # cached, like unpack(), because a stream repeats the same few packets
 def pack(slot: int, receivers: int, lengths: tuple[int, ...], forget: tuple[int, ...] = ()) -> bytes:
     """Return a sender's packet for a message."""
     return struct.pack(f"<IHH{len(lengths)}Q{len(forget)}I", slot, min(receivers, 0xFFFF), len(lengths), *lengths, *forget)

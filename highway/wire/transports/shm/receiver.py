@@ -72,9 +72,9 @@ class ShmReceiver:
         """Return the frames of the next message. Senders are read in turn.
 
         The frames are views of the sender's memory, aligned to 64 bytes, and read-only unless ``writable``. The sender reuses the memory
-        after the last view is deleted. All receivers together may hold half of the sender's memory and half of its slots, in equal shares.
-        If the views would hold more than the share of this receiver, the frames are views of a copy. So a consumer that keeps messages does
-        not block the sender.
+        after the last view is deleted. The receivers can hold half of the sender's memory and half of the sender's slots, in equal shares.
+        If the views would exceed this receiver's share, the frames are views of a copy. So a consumer that keeps messages does not block
+        the sender.
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.

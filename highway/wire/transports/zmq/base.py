@@ -32,8 +32,8 @@ RELEASE = 0.5  # maximum seconds until an address is free, because a closed sock
 # If a closing socket has no time to send the rest of a message, and the receiver leaves at the same moment, libzmq 4.3.5 aborts the process
 # (session_base.cpp:233, issue 3442 of libzmq).
 LEAST_LINGER_MS = 1000
-# A *stranger* is a program that does not speak ZMTP 3 (the protocol of ZeroMQ), or that must announce that it is highway and does not.
-# If an end has connected to a stranger, it tries again after AGAIN seconds at first, and after at most AGAIN_LATEST seconds later.
+# A *stranger* is a program that does not speak ZMTP 3 (the protocol of ZeroMQ), or that must announce that it is highway and does not. An
+# end that has connected to a stranger reconnects after AGAIN seconds. The interval grows up to AGAIN_LATEST seconds.
 AGAIN, AGAIN_LATEST = 0.1, 10.0
 SETTLE = 0.05  # maximum seconds until both ends of a closing connection have released each other within libzmq
 MAX_HWM = 1000  # maximum number of messages that wait at each end of a connection
@@ -94,11 +94,11 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
-        # ZeroMQ's default limit for a handshake is 30 s. A shorter limit would count slow peers as strangers: the doorkeeper, which is the
-        # thread that accepts or refuses peers, can wait for the GIL, and the process of a peer can be suspended. With the default limit, a
-        # stranger that sends nothing can count as a peer for 30 s, but gets no messages.
-        # The domain is a text that tells the doorkeeper the topology file of this socket. With a domain, libzmq refuses peers that do not
-        # speak ZMTP 3. Without a domain, libzmq treats any stream of bytes that is not ZMTP 3 as ZMTP 1.
+        # ZeroMQ's default limit for a handshake is 30 s. A shorter limit would refuse slow peers: the process of a peer can be suspended,
+        # and the doorkeeper (the thread that accepts or refuses peers) can wait for the GIL. With the default limit, a stranger that sends
+        # nothing can count as a peer for 30 s, but gets no messages. The domain is a text that tells the doorkeeper the topology file of
+        # this socket. With a domain, libzmq refuses peers that do not speak ZMTP 3. Without a domain, libzmq treats any stream of bytes
+        # that is not ZMTP 3 as ZMTP 1.
         _, self.socket.zap_domain = context.credentials(self.link)
         if options.peers == "highway":
             if self.link.bind:
@@ -122,9 +122,8 @@ class BaseSocket:
         """Open the addresses of ``link``. ``whole`` is the link with all addresses of this socket."""
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
         # With ``immediate``, ZeroMQ queues messages only for established connections. So absent receivers get no share of the messages. A
-        # sender sets this option if it has several locations, or if the transport has names, even with one location. In all other cases,
-        # unsent messages survive a restart of the receiver. A receiver never sets this option, because ZeroMQ would drop its unread
-        # messages when the sender closes.
+        # sender sets this option if it has several locations, or if its location is a name. Otherwise, unsent messages survive a restart of
+        # the receiver. A receiver never sets this option, because ZeroMQ would drop its unread messages when the sender closes.
         self.socket.immediate = self._option == zmq.SNDHWM and (len(whole.locations) > 1 or whole.transport.is_named)
         ends = list(zip(link.urls, link.transports, link.locations, strict=True))
         if any(transport.location == "path" and location.startswith("@") for _, transport, location in ends):
@@ -183,7 +182,7 @@ class BaseSocket:
         directory.publish(name, self.bound[-1])
 
     def _follow(self) -> None:
-        """Connect to changed addresses of followed names. Several names can have the same current or previous address."""
+        """Connect to new addresses of followed names. Several names can have the same address."""
         if self._directory is None or self._directory.version == self._heard:
             return
         self._heard = self._directory.version
@@ -205,7 +204,7 @@ class BaseSocket:
         self._left = set()
 
     def _meet(self) -> None:
-        """If this end connects to a path or name, check which user owns it, before any data is sent or received."""
+        """If this end connects to a UNIX socket, check the user of the other end before any data are sent or received."""
         checked = self._checked_locations()
         self._checks_user = bool(checked) and not self.link.bind
         if self._checks_user:
@@ -292,7 +291,7 @@ class BaseSocket:
         context.sockets[self._pid] -= 1
 
     def _fit(self, nbytes: int) -> None:
-        """Set the high-water mark, which counts messages, to the budget divided by the size of the first message.
+        """Set ZeroMQ's high-water mark (the maximum number of waiting messages) to the budget divided by the size of the first message.
 
         The mark is set once, for the connections that are open at this time. Later connections get the mark of :meth:`_configure`, because
         ZeroMQ copied that mark when the address was bound. While a connection closes, the mark cannot be set (see :meth:`_is_calm`). A

@@ -23,7 +23,7 @@ from highway.process.threads import check_threads
 from highway.wire.url import Link
 
 IO_THREADS: Final = 2  # two, because a worker receives and sends at the same time
-OTHER_FILE: Final = 500  # ZAP's status for a refused end of another topology file; the status for all other refused ends is 400
+OTHER_FILE: Final = 500  # ZAP's status for an end of another topology file (ZAP: authentication in ZeroMQ); other refused ends get 400
 _USER: Final = b"highway"
 _LONGEST: Final = 255  # maximum bytes of a password, and of a domain
 
@@ -31,7 +31,7 @@ _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process ID, beca
 sockets: Counter[int] = Counter()
 """Process ID -> number of open sockets. The code that opens or closes a socket updates this number."""
 refused_files: dict[bytes, str] = {}
-"""Domain of a socket of this process -> topology file of the last end that the socket refused because of its file."""
+"""Domain of a socket -> topology file of the last end that the socket refused because of this file."""
 
 
 def current() -> zmq.Context[zmq.Socket[bytes]]:
@@ -55,8 +55,8 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
 def credentials(link: Link) -> tuple[bytes, bytes]:
     """Return the user name and password with which an end announces that it is highway (ZMTP's PLAIN mechanism). Neither is secret.
 
-    The password contains the version, and the words that identify the topology file, if any. The password is also the domain of the end's
-    socket.
+    The password contains the version of the announcement, and the words that identify the topology file, if any. The same bytes are the
+    domain of the end's socket.
     """
     return _USER, f"1 {link.options.topology}".strip().encode(errors="replace")[:_LONGEST]
 
@@ -126,11 +126,11 @@ def start_doorkeeper() -> None:
 
 
 def settle(timeout: float) -> None:
-    """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their pending commands, and the commands that result from them.
+    """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their pending commands, and the commands that these cause.
 
-    If the connection of a probe socket has failed, the thread of the probe has finished all earlier commands. Three rounds are needed,
-    because the end of a connection causes three commands in sequence: from the connection's thread to the thread of the bound address,
-    back, and then to the socket.
+    When the connection of a probe socket fails, the probe's thread has finished all earlier commands. Three rounds are needed, because the
+    end of a connection causes three commands in sequence: from the connection's thread to the thread of the bound address, back, and then
+    to the socket.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):

@@ -36,7 +36,7 @@ _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); pyzmq's function for this would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-REFUSALS = 3  # handshakes with an announcement that fail before one without; several, as a report can be of an earlier attempt
+REFUSALS = 3  # failed handshakes with an announcement before an attempt without; several, as a report can belong to an earlier attempt
 GREETING = 64  # bytes of the greeting of ZMTP 3; ZeroMQ sends the whole greeting only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # minimum bytes that a peer sends
 LATE = 5.0  # maximum seconds from a handshake to the report of its connection, which comes from another thread of ZeroMQ
@@ -85,8 +85,8 @@ class Monitor:
         refused: URL -> number of failed handshakes, for an end that connects. A handshake that the other end has ended counts once. Every
             other failed handshake counts ``REFUSALS`` times.
         ended: URLs in ``refused`` to which ZeroMQ does not reconnect.
-        other_user: User ID of the process to which this end connected over a UNIX socket. ``None`` if no such process belongs to a user
-            other than root and the user of this process.
+        other_user: User ID of a process of another user to which this end has connected over a UNIX socket; ``None`` if there is no such
+            process. Root does not count as another user.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], link: Link) -> None:
@@ -102,7 +102,7 @@ class Monitor:
         self._live: set[int] = set()  # descriptors of peers
         self._latest: dict[bytes, int] = {}  # endpoint -> descriptor of the latest peer
         self._rivals: dict[int, set[int]] = {}  # descriptor of a peer -> descriptors of connections that can be the peer instead
-        self._vacant: list[tuple[bytes, set[int]]] = []  # rivals of peers that have gone: a rival in each set can take the peer's place
+        self._vacant: list[tuple[bytes, set[int]]] = []  # for each peer that has gone, its rivals: one of them can take its place
         self._left: Counter[bytes] = Counter()  # endpoint -> number of peers that have gone without a known rival
         self._left_at = float("-inf")  # time when the last peer went
         self._heirs: dict[int, bytes] = {}  # descriptor of a rival that took a peer's place -> endpoint
@@ -181,10 +181,10 @@ class Monitor:
                 rivals.add(fd)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """Choose the connection on which a handshake has succeeded, and mark it as a peer.
+        """Choose the connection on which a handshake has succeeded, and mark the connection as a peer.
 
-        A connection over which a message has come is preferred, then the latest connection. If no connection fits, wait for the report of
-        one.
+        The first choice is a connection over which a message has come, the second choice is the latest connection. If no connection fits,
+        wait until ZeroMQ reports such a connection.
         """
         states = {fd: _may_be_peer(fd) for fd, other in self._pending.items() if other == endpoint}
         found = [fd for fd, state in states.items() if state] or [fd for fd, state in states.items() if state is None]
@@ -247,7 +247,7 @@ class Monitor:
                 self._welcome(endpoint)
             elif was_live and rivals:  # this heir was a stranger
                 self._vacant.append((endpoint, rivals))
-            # If the other end ended the handshake: it can be a port scanner; or ZeroMQ, because only one of the ends sends an announcement
+            # If the other end has ended the handshake, it can be a port scanner, or ZeroMQ at an end with another value of ``peers``.
             if failed or self._wanted == "highway" or self.tries_both:
                 self._refuse(endpoint, REFUSALS if failed else 1)
             (self._failed if failed else self._given_up)[endpoint] -= 1
@@ -298,7 +298,7 @@ class Monitor:
                 self.ended.add(url)
 
     def count_stranger(self, url: str) -> None:
-        """Count an end that fails its handshake. Log the first end of another topology file and the first of the remaining ends."""
+        """Count an end whose handshake has failed. Log the first end of another topology file, and the first stranger of any other kind."""
         self.strangers += 1
         is_of_other_file = self._of_other_file[url] > 0
         self._of_other_file[url] -= is_of_other_file

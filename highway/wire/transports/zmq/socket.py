@@ -43,8 +43,8 @@ class ZMQSender(BaseSocket):
     """A PUSH or PUB socket; see :class:`highway.wire.transports.protocol.TransportSender`.
 
     Attributes:
-        send_frame: ``send_frame(frame, flags, copy)`` passes a frame to ZeroMQ. It is the C method, because zmq.Socket.send adds 3 us to
-            each call.
+        send_frame: ``send_frame(frame, flags, copy)`` passes a frame to ZeroMQ. This is pyzmq's C method, because zmq.Socket.send adds 3 us
+            to each call.
     """
 
     _option = zmq.SNDHWM
@@ -97,7 +97,8 @@ class ZMQSender(BaseSocket):
     def _fit_before_anything_is_sent(self, nbytes: int) -> None:
         """Wait until no connection is closing, and set the high-water mark for messages of this size.
 
-        If connections open and close all the time, keep the mark, and limit the waiting bytes instead.
+        The *high-water mark* is ZeroMQ's maximum number of waiting messages. If connections open and close all the time, keep the mark, and
+        limit the waiting bytes instead.
         """
         deadline = time.monotonic() + CALM
         while not self._fitted:
@@ -111,7 +112,7 @@ class ZMQSender(BaseSocket):
     def _make_room(self, timeout: float | None) -> bool:
         """Wait until there is room for a message. A publisher waits at most ``LATEST`` seconds. Return False if there is no room.
 
-        This wait is needed if messages are larger than the first message, for which ZeroMQ's high-water mark was set.
+        This wait is needed if messages are larger than the first message, because ZeroMQ's high-water mark fits the first message.
         """
         since, is_pub = time.monotonic(), self.link.fans_out
         patience = (0 if self._is_dropping else LATEST) if is_pub else float("inf")
@@ -166,7 +167,7 @@ class ZMQSender(BaseSocket):
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
         """Send a message ``receivers`` times.
 
-        ZeroMQ takes the receivers in turn, so each receiver gets it once. See :meth:`TransportSender.send_to_each`.
+        ZeroMQ sends to the receivers in turn, so each receiver gets the message once. See :meth:`TransportSender.send_to_each`.
         """
         for _ in range(receivers):
             self.send(frames, timeout, copy_below=0)
@@ -201,14 +202,14 @@ class ZMQSender(BaseSocket):
     def _waiting_messages(self) -> tuple[int, int]:
         """Return the number of messages that have not left, and their bytes.
 
-        ZeroMQ keeps the messages of a closed connection until the socket processes its commands. A socket processes its commands only when
-        it is used. Without ``getsockopt``, a sender that only waits would wait for these messages forever.
+        ZeroMQ keeps the messages of a closed connection until the program calls the socket. ``getsockopt`` is such a call. Otherwise, a
+        sender that only waits would wait for these messages forever.
         """
         self.socket.getsockopt(zmq.EVENTS)
         return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
-        """Wait until ZeroMQ passes no more messages to closed connections. ZeroMQ reports the end of a connection earlier than this."""
+        """Wait until ZeroMQ passes no more messages to closed connections. ZeroMQ reports the end of a connection earlier."""
         with contextlib.suppress(zmq.ZMQError):  # there is no free descriptor
             context.settle(timeout)
         self.socket.getsockopt(zmq.EVENTS)
@@ -253,8 +254,8 @@ class ZMQReceiver(BaseSocket):
     def _leave_behind(self) -> None:
         """Disconnect from previous addresses of names as soon as all messages from these addresses are read. ZeroMQ drops unread messages.
 
-        ZeroMQ reads connections in turn. A connection has at most as many waiting messages as the high-water mark, and then the end of the
-        connection.
+        ZeroMQ reads connections in turn, and the high-water mark limits the waiting messages of each connection. So a number of further
+        messages proves that all messages from previous addresses are read.
         """
         self._monitor.peers()
         if not self._left <= self._monitor.closed:
@@ -291,7 +292,7 @@ def _host(address: str) -> str:
 
 
 class Backlog:
-    """The messages that have not left. A message has left when ZeroMQ no longer refers to the memory of its last tracked frame.
+    """The messages that have not left this process. A message has left when ZeroMQ has released the memory of its last tracked frame.
 
     Attributes:
         nbytes: Upper limit of the bytes that have not left. :meth:`count` and :meth:`add` update this limit.
