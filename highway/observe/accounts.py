@@ -20,10 +20,10 @@ class Departure:
     Args:
         how: A text that describes how the process ended.
         failed: Whether the process failed.
-        counts: Numbers of received and sent messages. Unless ``is_lost`` is set, they are exact, even if the process was killed.
-        stats: The last statistics. If the process was killed, they can be up to half a second older than its end.
+        counts: Numbers of received and sent messages. The numbers are exact unless ``is_lost`` is true, even if the process was killed.
+        stats: The last statistics. If the process was killed, the statistics can be up to half a second old.
         was_killed: Whether a signal from outside ended the process.
-        unfinished: Whether the process was stopped before it had delivered all received items, although other processes needed them.
+        unfinished: Whether the process was stopped before it had delivered all received items, although other processes needed these items.
         is_lost: Whether the host of the process was lost. ``counts`` are then the last reported counts; the true counts can be higher.
     """
 
@@ -38,10 +38,10 @@ class Departure:
 
     @property
     def held(self) -> int:
-        """Maximum number of messages that the process lost: messages that it had received and not processed.
+        """Maximum number of messages that the process lost: messages that were received but not processed.
 
-        The number is 0 unless the process failed or was stopped too early. The maximum is the capacity of the queues of the process, plus
-        one message in its source and one in its sink, but at most the difference between received and sent messages.
+        The number is 0 unless the process failed or was stopped too early. Otherwise, all received messages that were not sent count. The
+        maximum is the number of messages that fit into the process: in the queues, one in the source, and one in the sink.
         """
         if not (self.failed or self.unfinished):
             return 0
@@ -53,7 +53,7 @@ class Departure:
         return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 
     def __str__(self) -> str:
-        """Return a sentence about the held messages; empty if there are none."""
+        """Return a sentence about the lost messages. Use it only if ``held`` is not 0."""
         lost = "1 message was" if self.held == 1 else f"up to {self.held:,} messages were"
         return f"{self.name} {self.how}: of the messages that it had received, {lost} lost"
 
@@ -66,8 +66,8 @@ class Account:
         sent: Number of messages that the link's senders sent. If the link publishes, a message counts once for each receiver. ``None`` if
             no sender runs here.
         received: Number of messages that the link's receivers took. ``None`` if no receiver runs here.
-        missing: Number of messages that were sent but not received. The number is exact unless ``lost`` is set. ``None``: some ends of the
-            link are unknown.
+        missing: Number of messages that were sent but not received. The number is exact unless ``lost`` has names. ``None``: some ends of
+            the link are unknown, or there are ``doubts``.
         reasons: Known reasons why messages are missing.
         unwanted: Whether no receiver needed the missing messages, because all receivers ended normally before the senders.
         doubts: Reasons why the number of missing messages is unknown: processes outside this run received or sent messages.
@@ -84,7 +84,7 @@ class Account:
     lost: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Return a sentence about missing messages, or an empty text if no messages can be missing."""
+        """Return a sentence about the missing messages."""
         if self.doubts:
             known = f"of {self.sent or 0:,} messages that were sent here, {self.received or 0:,} were received here"
             why = " and ".join(dict.fromkeys([*self.reasons, *self.doubts]))
@@ -103,7 +103,7 @@ def account(
         states: The last states of the replicas.
         departures: The processes that have ended.
         ends: The links of each replica, by the replica's name.
-        whole: The links with all ends in this run.
+        whole: The links whose ends all belong to this run.
     """
     samples = [Sample.of(state, ends) for state in states]
     found = []
@@ -135,7 +135,7 @@ def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
-    """Return whether a link's receivers ended normally and its senders had to be stopped. Nobody needed the messages in transit."""
+    """Return whether a link's receivers ended normally, and its senders had to be stopped: no receiver needed the messages in transit."""
     receivers = {one.how for one in departures if ends[one.name].receives == link}
     senders = {one.how for one in departures if ends[one.name].sends == link}
     return receivers == {"ended"} and senders <= {"ended", "was drained", "was stopped"} and "was stopped" in senders

@@ -66,8 +66,8 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
 def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
     """Return the rates at one end of an edge.
 
-    A link with several roles has several edges. If the receivers belong only to this edge, return their rates. Otherwise, return the rates
-    of the senders.
+    A link with several roles has several edges. If only this edge leads to the receivers, return the rates of the receivers. Otherwise,
+    return the rates of the senders.
     """
     senders = [one for one in samples if one.ends.sends == edge.link and one.runs]
     into = [one for one in samples if one.ends.receives == edge.link and one.runs and one.state.role == edge.target]

@@ -33,7 +33,7 @@ class _Role:
 
 
 def bottleneck(samples: Sequence[Sample]) -> str:
-    """Return one sentence that names the bottleneck of the whole topology, from the recent statistics of its replicas.
+    """Return one sentence that names the bottleneck of a topology, from the recent statistics of its replicas (processes).
 
     The bottleneck is the stage whose workers are busiest, over all replicas of its role. The stages downstream of the bottleneck wait for
     input, and the stages upstream wait for room, even in other processes. If a role waits to send to a receiver outside the run, this

@@ -1,4 +1,4 @@
-"""The measured costs of a topology on one machine, in memory and as JSON. ``sizing`` computes from them what other machines need."""
+"""The measured costs of a topology on one machine, in memory and as JSON. ``sizing`` uses the costs to plan for other machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StageCost:
         name: The label of the stage or link.
         seconds: Busy seconds of one worker, which include waiting for disks or servers; 0 if the stage was not measured.
         cpu: CPU seconds of the stage's process, and of processes that the stage has started.
-        held: Maximum seconds in which the stage held the GIL.
+        held: Upper limit of the seconds in which the stage held the GIL.
         read: Bytes that the stage reads from files.
         nbytes: Bytes of the arrays in one item of the stage.
         workers: Number of worker threads in the topology file.
@@ -44,7 +44,7 @@ class StageCost:
         return replace(self, seconds=self.seconds * count, cpu=self.cpu * count, held=self.held * count, read=self.read * count)
 
     def rate(self, cores: int, processes: float = 1) -> float:
-        """Return the items per second of all workers of the stage in the processes of one machine. The stage must have been measured."""
+        """Return the items per second of the stage on a machine with ``processes`` processes. The stage must have been measured."""
         threads = self.workers * processes / self.seconds
         return min(threads, cores / self.cpu) if self.cpu else threads
 
@@ -54,9 +54,9 @@ class RoleCost:
     """The cost of a role.
 
     Args:
-        stages: The costs of the stages; for an external role, the cost of receiving.
+        stages: The costs of the stages. For an external role, which has no stages: the cost of receiving.
         samples: Number of samples in an item at the end of the role.
-        taken: Number of samples that the role takes for each sample at its end.
+        taken: Number of samples that the role takes for each sample that it yields.
         message: Bytes of an item on the link to which the role sends; 0 if the role sends nothing.
     """
 
@@ -90,7 +90,7 @@ def read(path: str) -> Calibration:
     """Read the output of ``highway bench --json``.
 
     Raises:
-        ConfigError: the file cannot be read, or is not the output of ``highway bench --json``.
+        ConfigError: the file cannot be read, is not the output of ``highway bench --json``, or has another format.
     """
     way_out = "create the file with `highway bench FILE --json > figures.json`"
     try:

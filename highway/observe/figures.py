@@ -1,4 +1,7 @@
-"""Statistics of a replica: totals over all its processes (:class:`Totals`), and of the last seconds (:class:`Recent`)."""
+"""Statistics of a replica: totals (:class:`Totals`), and statistics of the last seconds (:class:`Recent`).
+
+A *replica* is one process of a role. After a restart, the replica has a new process. The totals include the earlier processes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Totals:
         self._seen: dict[tuple[str, int], tuple[PipelineStats | None, PipelineStats | None, int]] = {}
 
     def count(self, states: Iterable[ReplicaState]) -> list[ReplicaState]:
-        """Return the states with the statistics of earlier processes added."""
+        """Return the states, with the statistics of each replica's earlier processes added."""
         return list(map(self._count, states))
 
     def _count(self, state: ReplicaState) -> ReplicaState:
@@ -46,9 +49,9 @@ class Recent:
         self._seen: dict[Hashable, deque[PipelineStats]] = {}
 
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
-        """Add the statistics of ``key`` since its start, and return its statistics of the last seconds.
+        """Add the current totals of ``key``, and return the increase of the totals in the last seconds.
 
-        If the statistics begin at 0 again, a new process reports them. The result then covers only the new process.
+        If the totals begin at 0 again, they belong to a new process. The result then covers only the new process.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):
@@ -77,20 +80,20 @@ def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:
-    """Return the fraction, 0 to 1, of time in which the workers of a stage were in the state ``part``, over all replicas."""
+    """Return the fraction of time, 0 to 1, in which the workers of a stage were in the state ``part``, over all replicas."""
     total = sum(one.busy + one.starved + one.blocked for one in stages)
     found: float = sum(getattr(one, part) for one in stages) / max(total, 1e-9)
     return found
 
 
 def waited(stats: PipelineStats) -> float:
-    """Return the seconds in which the end of a run waited for data. The end is the sink, or the loop over a pipeline without a sink."""
+    """Return the seconds in which the sink waited for data, or the loop over a pipeline without a sink."""
     last = stats.stages[-1]
     return last.starved if last.shape == "sink" else stats.waited
 
 
 def load(stats: PipelineStats) -> float:
-    """Return the fraction, 0 to 1, of time in which a role had work, and did not wait for its input or its receivers."""
+    """Return the fraction of time, 0 to 1, in which a role had work, and did not wait for its input or its receivers."""
     return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))
 
 

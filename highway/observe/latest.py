@@ -14,7 +14,7 @@ from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
 from highway.topology.wiring import Wiring
 
-WINDOW = 3.0  # the messages in transit in this many seconds before and after the end of a process are compared
+WINDOW = 3.0  # the numbers of missing messages in this many seconds before and after the end of a process are compared
 REFILL = 1.0  # after the end of a process, the number of messages in transit returns to its level within this many seconds
 
 _OVER = ("ended", "failed", "waiting")
@@ -22,7 +22,7 @@ _OVER = ("ended", "failed", "waiting")
 
 @dataclass
 class _Link:
-    """Messages that are in transit on a link, or lost: their numbers in the last seconds, and the number that is known to be lost."""
+    """The missing messages of a link (in transit or lost), over the last seconds, and the number of messages that are known to be lost."""
 
     lost: int = 0
     missing: deque[tuple[float, int]] = field(default_factory=deque)
@@ -33,9 +33,9 @@ class _Link:
 class Losses:
     """Counts the messages that a link loses when a sender or receiver stops. Pass every state to :meth:`count`, several times per second.
 
-    A message that was sent and not received is in transit or lost. The number of messages in transit is about constant. This class
-    therefore compares the minimum number of missing messages before and after a process ends, and counts the increase as lost. When all
-    processes of a link have ended, the number is exact, unless an earlier estimate was too large: the number never falls.
+    A *missing* message was sent and not received: it is in transit or lost. The number of messages in transit is about constant. Therefore
+    this class compares the minimum number of missing messages before and after a process ends, and counts the increase as lost. When all
+    processes of a link have ended, the number of lost messages is exact, unless an earlier estimate was too large: the number never falls.
 
     Args:
         ends: The links of each replica, by the replica's name.

@@ -30,7 +30,7 @@ AT_ONCE = 64  # endpoints that are polled at the same time
 
 @dataclass(frozen=True)
 class PollTarget:
-    """An endpoint: its URL ``http://host:port``, and the host to report if no answer comes; empty if no answer is required."""
+    """An endpoint: its URL ``http://host:port``, and the host to report if the endpoint is silent. Without a host, silence is normal."""
 
     url: str
     host: str
@@ -38,7 +38,7 @@ class PollTarget:
 
 @dataclass(frozen=True)
 class Sample:
-    """The state of a replica at the time of one view.
+    """The state of a replica (one process of a role) at one moment.
 
     Args:
         state: The state, with statistics since the start of the replica.
@@ -162,7 +162,7 @@ def fetch(url: str) -> Snapshot | str:
 
 
 class _UntilDeadline(socket.socket):
-    """A connection with one deadline for the whole answer. Without it, a timeout would begin again with each piece of the answer."""
+    """A connection with one deadline for the whole answer. A socket's own timeout begins again with each piece of the answer."""
 
     deadline = 0.0
 

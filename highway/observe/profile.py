@@ -122,8 +122,8 @@ class Profile(NamedTuple):
     """The results for the stages of a pipeline.
 
     Args:
-        stages: The cost of each stage per item at the end of the pipeline; 0 if no item passed the stage in time. ``held`` is measured
-            only if ``rivalled``.
+        stages: The cost of each stage per item at the end of the pipeline; 0 if no item passed the stage in time. ``held`` is measured only
+            with ``rivalled``.
         items: The results of the last stage; empty if the last stage is a sink.
         taken: Number of the source's items per item at the end of the pipeline; 0 if the source yielded no item in time.
         example: An item that the last stage yielded, or received if it is a sink; ``None`` if there was no item.
@@ -210,7 +210,7 @@ class _Ran(NamedTuple):
 
     Args:
         stats: The statistics of the pipeline.
-        complete: Whether all items of its source were processed.
+        complete: Whether all items of the source were processed.
         held: Seconds in which the pipeline held the GIL.
         read: Bytes that were read from files.
     """
@@ -245,7 +245,7 @@ TIMEOUT = 10.0  # after this many seconds without a message, the measurement fai
 
 
 def measure_link(link: Link, allow64: bool, items: Sequence[Stamped]) -> StageCost:
-    """Send items repeatedly, and return the cost of a message at each of the two ends. ``link`` is the sending end in the topology.
+    """Send items repeatedly over a link within this process, and return the mean cost of a message at one end.
 
     Raises:
         ItemError: the items cannot be sent.

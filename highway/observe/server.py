@@ -102,7 +102,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         return bool(super().readable()) and time.monotonic() >= self.paused_until
 
     def accept(self) -> Any:
-        """Accept a connection. If there are too many, close the oldest connection, so that slow clients do not block short requests.
+        """Accept a connection. If there are too many connections, close the oldest, so that slow clients do not block short requests.
 
         If the process has no free descriptor, accept no connections for :data:`PAUSE` seconds, to avoid a busy loop.
         """

@@ -46,7 +46,7 @@ class HostSize:
     gpus: int | None = None
 
     def part(self, what: str, amount: float) -> float:
-        """Return an amount of a resource as a fraction of the host's amount; 0 if that is unknown. For the units, see :class:`RoleSize`."""
+        """Return an amount as a fraction of the host's resource; 0 if the resource is unknown. For the units, see :class:`RoleSize`."""
         network = self.gbit * self.nics if self.gbit else None
         has = {CORES: self.cores, MEMORY: self.memory_mb, IN: network, OUT: network, DISK: self.disk_mb, GPUS: self.gpus}[what]
         return amount / has if has else 0.0
@@ -67,12 +67,12 @@ class RoleSize:
         samples: Samples per second that the role yields. The number is the sum over all processes of the role.
         replicas: Number of processes of the role.
         threads: Worker threads of each stage, in each process.
-        hosts: Number of hosts, if each host runs only this role. If links over shared memory or UNIX sockets force the role to share a
-            host with other roles: 1.
+        hosts: Number of hosts, if each host runs only this role. 1 if links over shared memory or UNIX sockets force the role to share a
+            host with other roles.
         host: Needs of the role's processes on one host: cores, megabytes of memory, Gbit/s over all network interfaces, megabytes per
             second from files.
-        used: The used fraction of each resource of a process and of a host. The host is the host with the most processes of the role.
-            Other roles that must run on the same host are included. GPUs are included only if a host has too few.
+        used: The used fraction of each resource of a process, and of the host with the most processes of the role. Other roles that must
+            run on this host are included. GPUs are included only if a host has too few.
     """
 
     role: str
@@ -125,7 +125,10 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
 
 
 def together(sizes: Sequence[RoleSize], host: HostSize) -> list[Used]:
-    """Return the used fractions of cores, memory and disk if one host runs all roles. A fraction above 1 means that it is too small."""
+    """Return the used fractions of cores, memory and disk if one host runs all roles.
+
+    A fraction above 1 means that the host is too small.
+    """
     return [Used(what, host.part(what, sum(each.host[what] * each.hosts for each in sizes))) for what in (CORES, MEMORY, DISK)]
 
 

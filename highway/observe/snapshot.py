@@ -1,4 +1,4 @@
-"""The current state of one ``highway run``, for its HTTP endpoint, as plain values and JSON."""
+"""The current state of one ``highway run``, as plain values and JSON. The HTTP endpoint of the run returns this JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.wire.counters import LINK_COUNTERS
 
 @dataclass(frozen=True)
 class Ends:
-    """The names of a replica's links. If the file gives a link only as a URL, the name is the address in the URL.
+    """The names of a replica's links. If a link is only a URL in the file, its name is the address in the URL.
 
     Args:
         receives: The link of the replica's source; empty if the source is not a link.
@@ -52,7 +52,7 @@ class Snapshot:
         topology: The name of the topology.
         states: The replicas that the launcher runs. The statistics of a restarted replica include its earlier processes.
         ends: The links of each replica, by the replica's name.
-        losses: The links with all ends in this run, by name.
+        losses: The missing messages of each link whose ends all belong to this run, by the link's name.
         loads: For each working replica, by name, the fraction of the last half minute in which the replica had work.
         machine: The hostname of this machine.
         pid: The ID of the process that answers.

@@ -1,4 +1,4 @@
-"""The state of a replica, for its launcher, the metrics endpoint and ``highway top``."""
+"""The state of a replica (one process of a role), for the launcher, the metrics endpoint and ``highway top``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ReplicaState:
     Args:
         role: Name of the role.
         replica: Number of the replica, from 0.
-        host: The host in the file, or ``""``.
+        host: The replica's host in the file; ``""`` if the file names no host.
         phase: What the replica is doing.
         stats: The last statistics of the replica's current or last process; ``None`` before the first report.
         restarts: Number of restarts of the process.
         error: The error that ended the last process, as a text; ``""`` without an error.
         single: Whether the role has only this replica.
-        counts: Numbers of messages that all processes of the replica have received and sent over links. They are exact even if a process
-            was killed.
+        counts: Numbers of messages that all processes of the replica have received and sent over links. The numbers are exact even if a
+            process was killed.
     """
 
     role: str
@@ -49,7 +49,7 @@ class ReplicaState:
 
 
 def as_json(value: Any) -> bytes:
-    """Return statistics as one line of JSON, for the reports of a process to its launcher and for the answers of the endpoint.
+    """Return statistics as one line of JSON, for a process's reports to its launcher, and for the endpoint's answers.
 
     Values that JSON cannot represent become texts. In texts, ``?`` replaces the bytes of file names that are not valid UTF-8.
     """

@@ -55,8 +55,8 @@ class FieldSummary:
 
     Args:
         dtypes: Names of the field's dtypes.
-        shapes: Shapes of the field's samples (without a batch axis: of its arrays). At most :data:`MAX_SHAPES` shapes are stored.
-        more_shapes: Whether the field had more shapes.
+        shapes: Shapes of the field's samples, or of its arrays if there is no batch axis. At most :data:`MAX_SHAPES` shapes are stored.
+        more_shapes: Whether the field had further shapes, which are not stored.
         size: Number of elements.
         nan: Number of NaN elements.
         inf: Number of infinite elements.

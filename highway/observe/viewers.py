@@ -48,7 +48,7 @@ def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> lis
 
 
 def _is_here(plan: Plan, host: str) -> bool:
-    """Return whether a host of the file is this machine. It is this machine if a socket can be bound to the host's address."""
+    """Return whether a host of the file is this machine, that is, whether a socket can be bound to the host's address."""
     if plan.local or not host:
         return True
     with suppress(OSError, UnicodeError):

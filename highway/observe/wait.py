@@ -1,4 +1,4 @@
-"""Compute how long the trainer of a run waited for data. The dashboard and ``highway top`` show the result."""
+"""Compute how long the trainer of a run waited for data, for the dashboard and for the summary of a run."""
 
 from __future__ import annotations
 

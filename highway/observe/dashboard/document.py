@@ -38,7 +38,7 @@ class Minute:
         return self.over(view)
 
     def over(self, view: View) -> View:
-        """Return a view with the statistics of the minute before the last added view."""
+        """Return ``view`` with the statistics of the minute before the last added view."""
         samples = [replace(one, recent=self._last.get((one.machine, one.state.name), one.recent)) for one in view.samples]
         return replace(view, samples=samples)
 

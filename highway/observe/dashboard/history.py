@@ -27,7 +27,7 @@ class History:
         return self._count
 
     def add(self, time: float, values: Mapping[str, float]) -> None:
-        """Add a point. If there are :data:`LENGTH` points, it replaces the oldest point."""
+        """Add a point. If there are :data:`LENGTH` points, the new point replaces the oldest point."""
         at = self._count % LENGTH
         self._times[at] = time
         for figure in self._figures.values():
@@ -45,8 +45,8 @@ class History:
     def to_bytes(self) -> bytes:
         """Return the history as bytes.
 
-        The bytes are the length of a header, the header as JSON (names and times), and for each name its values, as 32-bit floats, oldest
-        first.
+        The bytes are: the length of the header as a little-endian int32, the header as JSON (with names and times), and for each name the
+        values as 32-bit floats, oldest first.
         """
         first, length = self._count % LENGTH if self._count > LENGTH else 0, min(self._count, LENGTH)
         names, times = list(self._figures), _turned(self._times, first)[:length].tolist()

@@ -34,7 +34,7 @@ def parse_address(text: str) -> MetricsSpec:
 
 
 def site_of(topology: Topology, look: Callable[[], View] | None = None, check: Sequence[str] = (), note: str = ELSEWHERE) -> Site:
-    """Return the page of a topology, with pictures of its links.
+    """Return the page of a topology, with pictures of the batches on its links.
 
     Args:
         topology: The topology.

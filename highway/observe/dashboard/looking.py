@@ -33,7 +33,10 @@ SIZE = 144  # length of an image's longer side in pixels
 MOST = 1 << 21  # maximum number of a field's elements to read
 
 Take = Callable[[], tuple[Any, Passport, Mapping[str, str]]]
-"""A function that returns a batch, its passport, and the full shapes of truncated fields. The page shows errors that it raises."""
+"""A function that returns a batch, its passport (metadata), and the full shapes of truncated fields.
+
+The page shows the function's errors.
+"""
 
 
 class ShownBatch(NamedTuple):
@@ -72,7 +75,7 @@ class Looker:
         return self._seen[place]
 
     def close(self) -> None:
-        """Take no more batches. A batch that is being taken is finished."""
+        """Take no more batches, and wait for the batch that is being taken."""
         self._pool.shutdown(cancel_futures=True)
 
     def _take(self, place: int) -> None:
@@ -157,14 +160,13 @@ def _tiles(item: Any, passport: Passport) -> Iterator[Tile]:
 
 
 def _may_be_image(value: Any, passport: Passport) -> bool:
-    """Return whether a field that holds no batch of images can be one image. Otherwise, it is a table of numbers."""
+    """Return whether a field without a batch of images can be one image. Otherwise, the field is a table of numbers."""
     is_image = isinstance(value, bytes) or getattr(value, "ndim", 0) == 3 or getattr(value, "dtype", None) == np.uint8
     return is_image and len(passport.keys or ()) <= 1
 
 
 def _field(name: str, value: Any, shape: str) -> dict[str, Any]:
-    """Return the description of a field: dtype and shape, and for numbers the minimum, maximum and mean of finite values and the share of
-    NaN."""
+    """Return the description of a field: dtype, shape, and for numbers the statistics of the finite values and the share of NaN."""
     about: dict[str, Any] = {"name": name, "dtype": type(value).__name__, "shape": shape}
     if isinstance(value, (bytes, str)):
         return about | {"shape": f"{len(value)} long"}

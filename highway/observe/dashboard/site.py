@@ -71,7 +71,8 @@ class Site:
 
     Args:
         title: The name of the run.
-        look: Returns a view. The serving thread calls it at most once per second. ``None``: the page shows the view of its endpoint.
+        look: Returns a view. The serving thread calls this function at most once per second. ``None``: the page shows the view of its
+            endpoint.
         looker: Takes the batches.
         places: The names of the links or pipelines from which ``looker`` takes batches, in the order of their numbers.
         graph: The roles and links of the file; ``None`` without a file.
@@ -128,7 +129,7 @@ class Site:
         self._lines.append((self._count, round(time.time(), 3), name, text[:LONGEST], is_error))
 
     def tick(self) -> None:
-        """Rebuild the document if this is due. The serving thread calls this method at least once per second."""
+        """Rebuild the document if it is due. The serving thread calls this method at least once per second."""
         now = time.monotonic()
         is_sample = now - self._sampled >= EVERY
         if not is_sample and not (now - self._asked < ASKED and now - self._built >= FRESH):
