@@ -1,4 +1,4 @@
-"""Types of arguments, for the parameter ``type`` of argparse."""
+"""Functions for the parameter ``type`` of argparse: each converts the text of an argument."""
 
 from __future__ import annotations
 

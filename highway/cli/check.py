@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
-    """Yield the lines of the description of a topology without errors. ``on`` is an engine for which the topology was also checked."""
+    """Yield the lines that describe a valid topology. ``on`` is an engine, such as Ray, for which the topology was also checked."""
     plan = topology.plan
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""

@@ -136,7 +136,10 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException, with_traceback: bool = False) -> str:
-    """Return the message and the notes of an error. The message of an error that highway does not define begins with its class."""
+    """Return the message and the notes of an error.
+
+    If highway does not define the error, the message begins with the class of the error.
+    """
     if isinstance(error, RunError) and error.__cause__:
         error = error.__cause__
     if with_traceback:

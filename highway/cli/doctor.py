@@ -43,7 +43,7 @@ _OF_TENSORCOM = {  # command that both tensorcom and highway install -> equivale
 
 
 class Finding(NamedTuple):
-    """A topic, the state of the topic, and a sentence of advice, which can be empty."""
+    """A finding about a topic, and a sentence of advice, which can be empty."""
 
     topic: str
     found: str
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the findings and then the advice. If a dataset is given, print the fastest way to read the dataset instead."""
+    """Print the findings and then the advice. If a dataset is given, only print the fastest way to read the dataset."""
     if options.dataset is not None:
         return doctor_dataset.run(options)
     findings = list(look())
@@ -84,7 +84,7 @@ def look() -> Iterator[Finding]:
 
 
 def owners_of_commands(path: str | None = None) -> str:
-    """Return which package owns each command of tensorcom on this machine. If another package owns a command, add highway's own command.
+    """Return which package owns each command of tensorcom on this machine. If highway does not own a command, add highway's equivalent.
 
     Args:
         path: Search path of the commands. ``None``: the search path of the shell.

@@ -66,7 +66,7 @@ def load(name: str) -> Any:
     """Import and return the dataset ``module:name``.
 
     Raises:
-        ConfigError: the module or name does not exist, or has no random access to samples.
+        ConfigError: the module or the name does not exist, or the dataset has no random access to samples.
     """
     module_name, _, attribute = name.partition(":")
     if not attribute:

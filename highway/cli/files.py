@@ -16,7 +16,7 @@ from highway.errors import ConfigError
 
 @contextlib.contextmanager
 def put_in(path: str | Path) -> Iterator[str]:
-    """Yield a temporary path to write to, which then replaces the file ``path`` atomically. So readers always find a complete file.
+    """Yield the path of a temporary file, which replaces the file ``path`` atomically at the end. So readers always find a complete file.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -56,7 +56,7 @@ def load_checked(options: argparse.Namespace, look_only: bool = True) -> topolog
 
     Args:
         options: The options of :func:`add_file_options`.
-        look_only: Whether only modules of ``--plugin`` are imported, because the topology will not run.
+        look_only: Whether the topology will not run. If true, only the modules of ``--plugin`` are imported.
 
     Raises:
         ConfigError: the topology has errors. The message lists the errors.

@@ -1,4 +1,4 @@
-"""``highway launch``: launch a topology on an engine, which chooses the hosts of the roles."""
+"""``highway launch``: launch a topology on an engine, such as Ray or Slurm, which chooses the hosts of the roles."""
 
 from __future__ import annotations
 

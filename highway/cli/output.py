@@ -1,4 +1,7 @@
-"""Standard output and standard error whose errors, such as a full disk, never end a run. Also reserve standard output for JSON."""
+"""Write to standard output and standard error. An error of these streams, such as a full disk, does not end the run.
+
+Standard output can be reserved for JSON.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,17 @@ def own_stdout() -> TextIO:
 
 
 def run_apart(command: Callable[[], int], library: str, document: Callable[[int, str], str]) -> int:
-    """Run a command in a child process, print the command's document even if a library ends the child, and return the exit code.
+    """Run a command in a child process, print the command's document (JSON), and return the exit code.
 
-    If other code has called highway, the command runs in this process, because that code may have threads. The child's standard output is a
-    file, because processes that outlive the child could keep a pipe open. The child has its own process group, and gets signals only from
-    this process.
+    If a library ends the child before the child has printed the document, ``document`` returns it. If this process is not the program
+    ``highway``, the command runs in this process, because the caller can have threads. The child's standard output is a file, because
+    processes that outlive the child could keep a pipe open. The child has its own process group, and gets signals only from this process.
 
     Args:
         command: Function that runs the command and returns the exit code.
         library: Name of the library that can end the process.
-        document: Function of an exit code and a message. Returns the document for a command that ended without printing a document.
+        document: Function that returns the document of a command that ended without printing a document. The arguments are an exit code and
+            a message.
     """
     if not interrupt.is_program():
         return command()
@@ -99,7 +103,7 @@ def _write_to(descriptor: int) -> None:
 
 
 class Output(io.TextIOBase):
-    """A text stream that drops text if it cannot be written, and reports this once.
+    """A text stream that drops text that cannot be written, and reports this once.
 
     Args:
         stream: The stream to write to.
@@ -135,7 +139,7 @@ class Output(io.TextIOBase):
         return self._stream.fileno()
 
     def finish(self) -> None:
-        """Drop buffered text. Otherwise Python would try to write this text at exit, and fail."""
+        """Write buffered text, or drop it. Python would write this text at exit, and fail if the stream has an error."""
         with contextlib.suppress(OSError):
             self._stream.flush()
             return

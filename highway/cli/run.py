@@ -1,6 +1,7 @@
 """``highway run``: run one role of a topology in this process, or several roles in processes on this machine.
 
-Processes that a launcher has started also use this module. They show nothing to users, so all code for output is in ``run_here``.
+Without ``--role``, ``highway run`` is a *launcher*: it starts a process for each replica of each role. These processes also use this
+module. They show nothing to users, so all code for output is in ``run_here``.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
     # The host of the launcher restarts a killed process. If the process drained instead, its receivers would assume that it has ended.
-    interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)  # outside Linux, its next report ends it
+    # Outside Linux, the process ends at its next report.
+    interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     with Reporter(options.report_to) as reporter:

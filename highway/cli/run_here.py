@@ -192,7 +192,10 @@ def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> It
 
 
 def served(wiring: Wiring, address: str, metrics: MetricsSpec | None, screen: Screen) -> Endpoint:
-    """Return the endpoint that serves the page of a run. If ``metrics`` is given, this endpoint also serves metrics, at that address."""
+    """Return the endpoint that serves the page of a run.
+
+    If ``metrics`` is given, the endpoint uses this address, and also serves metrics.
+    """
     from highway.cli.check import sentences  # imported here, because only this endpoint needs the module
     from highway.observe.dashboard.local import OPTION, parse_address, site_of
     from highway.observe.endpoint import Endpoint

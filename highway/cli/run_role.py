@@ -25,7 +25,7 @@ class Listener(Protocol):
         """Receive the statistics of the role."""
 
     def draining(self) -> None:
-        """Note that the role was asked to end."""
+        """Note that the role was asked to drain: to end without losing items."""
 
     def done(self) -> None:
         """Note that the role has ended normally and delivered all its items."""

@@ -118,12 +118,12 @@ class Screen:
             self.print(f"\n{part}")
 
     def finish(self) -> None:
-        """Drop text that cannot be written, so that the interpreter does not try to write it at exit."""
+        """Drop text that cannot be written. Otherwise the interpreter would try to write the text at exit."""
         self._out.finish()
         self._error.finish()
 
     def table(self, states: Sequence[ReplicaState], lately: Sequence[PipelineStats | None]) -> RenderableType:
-        """Return the results of each stage of each replica, with rates and time shares since the last table (``lately``)."""
+        """Return a table of the stages of each replica. ``lately`` has the statistics of the last seconds, for rates and time shares."""
         rows = [list(map(Cell, _HEADINGS))]
         for state, figures in zip(states, lately, strict=True):
             name, remark = Cell(state.name, style=self._color(state.name)), Cell(", ".join(_remarks(state)))
@@ -150,7 +150,7 @@ class Screen:
 
 
 def _remarks(state: ReplicaState) -> list[str]:
-    """Return remarks about a replica, for example that it has ended or was restarted."""
+    """Return remarks about a replica, for example that the replica has ended or was restarted."""
     said: list[str] = [] if state.phase == "running" else [state.phase]
     return [*said, f"restarts: {state.restarts}"] if state.restarts else said
 

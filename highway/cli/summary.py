@@ -27,7 +27,7 @@ def links_table(links: Sequence[Account]) -> str:
 
 
 def losses(result: Result) -> Iterator[str]:
-    """Yield a sentence for each link that lacks needed messages, and for each process that died with messages."""
+    """Yield a sentence for each link that has lost needed messages, and for each process that ended with unprocessed messages."""
     yield from (str(one) for one in result.links if (one.missing or one.lost or (one.doubts and one.reasons)) and not one.unwanted)
     yield from (str(one) for one in result.departures if one.held)
 
@@ -51,7 +51,7 @@ def broken_off(code: int, message: str) -> str:
 
 
 def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:
-    """Return a text with the bottleneck of a run, its role, and a change that helps; empty if no process ran.
+    """Return a text that names the bottleneck of a run and a change that helps; empty if no process ran.
 
     Args:
         states: The states of the replicas at the end.

@@ -11,7 +11,11 @@ from highway.columns import Cell, fit
 
 
 def table(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), left: Sequence[int] = (0,)) -> Table:
-    """Return cells as a table that :func:`highway.columns.fit` fits to a terminal. The columns ``left`` are left-aligned."""
+    """Return cells as a table of at most ``width`` characters, if possible.
+
+    If the table is too wide, the columns ``drop`` are omitted, the least important first, and texts in the columns ``left`` are cut. The
+    columns ``left`` are left-aligned.
+    """
     fitted = fit(rows, width, drop, left)
     made = Table(box=None, pad_edge=False, padding=(0, fitted.gap, 0, 0), header_style="bold")
     for column, heading in zip(fitted.columns, fitted.rows[0], strict=True):

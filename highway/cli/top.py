@@ -52,7 +52,7 @@ def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
 
 
 def poller(topology: Topology, options: argparse.Namespace) -> Poller:
-    """Return a poller of the endpoints of a topology, at the ports in the file or in the options of :func:`add_watch_options`.
+    """Return a poller for a topology. The ports of the endpoints come from the options of :func:`add_watch_options` or from the file.
 
     Raises:
         ConfigError: neither the file nor the options give the port of the endpoints, or the host does not exist.

@@ -25,9 +25,9 @@ _SHOWN = 20  # maximum printed differences
 
 @dataclass
 class Compared:
-    """A map that compares converted samples with the samples of the source.
+    """A map (a function for each item) that compares converted samples with the samples of the source.
 
-    An input is a range of indices of samples, or a list of samples. The output is the number of samples, and sentences about differences.
+    An input is a range of indices, or a single sample. The output is the number of samples, and sentences about differences.
 
     Args:
         prepared: Map that returns the expected samples.
@@ -133,7 +133,7 @@ def _pixels(png: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def difference(expected: Any, found: Any) -> str:
-    """Return a description of the difference between two values, or an empty text if they are equal."""
+    """Return a description of the difference between two values, or an empty text if the values are equal."""
     if type(expected) in (int, float):  # Python's own numbers have no dtype
         kind = "iu" if type(expected) is int else "f"
         if np.ndim(found) == 0 and np.asarray(found).dtype.kind in kind:

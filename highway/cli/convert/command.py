@@ -45,7 +45,10 @@ _OF_FORMAT = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "PPM": "p
 
 
 def _as_files(sample: Sample) -> Sample:
-    """Rename the encoded image of a sample to its extension, and the label, an int32, to ``cls``, like the files in a shard."""
+    """Rename the encoded image of a sample to the image's extension, and the label to ``cls``, as in a shard.
+
+    The label becomes an int32.
+    """
     name, extension = _encoded_image(sample), ""
     if name == "image":
         with contextlib.suppress(ImageError):  # the bytes are not an image
@@ -243,7 +246,11 @@ def _counted(stats: PipelineStats) -> tuple[int, int]:
 
 @dataclass
 class Record:
-    """A conversion: path of the record, source and settings, number of samples when finished, and whether it was begun before."""
+    """The record of a conversion, which is a file.
+
+    ``path`` is the path of the file, and ``about`` has the source and the settings. ``samples`` is the number of samples, or ``None``
+    before the conversion is complete. ``was_begun`` is true if an earlier call has begun the conversion.
+    """
 
     path: str
     about: Mapping[str, Any]

@@ -100,7 +100,7 @@ def read_back(row: Format, paths: list[str]) -> Any:
 
 
 def written_with(row: Format, options: Options) -> dict[str, Any]:
-    """Return the arguments of the writer except the path. They make the writer sync finished files to disk.
+    """Return the arguments of the writer except the path. If possible, the writer syncs finished files to disk.
 
     Args:
         row: The format of the files.

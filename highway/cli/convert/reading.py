@@ -38,8 +38,8 @@ class Input:
     """The samples of a source.
 
     Args:
-        data: A dataset, or an iterable that yields samples with passports.
-        shape: Function that converts a sample to the form of the format to write.
+        data: A dataset, or an iterable that yields samples with passports (metadata).
+        shape: Function that converts a sample to the form that the target format needs.
         names: Names for the fields of tuples. Empty: ``image`` and ``label`` if the first field is an encoded image, otherwise the
             positions.
         fields: Names of the fields to keep. Empty: all fields.
@@ -144,7 +144,7 @@ class NamedImages:
         seen: set[str] = set()
         for path in self.files.keys:
             stem, suffix = os.path.splitext(path)
-            keys.append(f"{stem}-{suffix[1:].lower()}" if stem in seen else stem)  # or a.jpg and a.png would become one sample
+            keys.append(f"{stem}-{suffix[1:].lower()}" if stem in seen else stem)  # otherwise, a.jpg and a.png would become one sample
             seen.add(stem)
         return keys
 

@@ -62,12 +62,12 @@ class Target:
 
     @property
     def record(self) -> str:
-        """The path of the record of the conversion."""
+        """The file name of the record of the conversion, in :attr:`folder`."""
         return f".highway-convert-{basename(self.path if is_url(self.path) else os.path.abspath(self.path))}.json"
 
     @property
     def pattern(self) -> str:
-        """The path with a placeholder for the number of the file; empty if there is a single file."""
+        """The path with a placeholder for the number of the file; empty if samples do not have numbered files."""
         if self.format.layout == "each":
             return join(self.path, f"%09d{self.format.suffixes[0]}")
         return self.path if self.format.layout == "files" and "%" in self.path else ""
@@ -162,7 +162,7 @@ class Target:
         return [match[0] for match in sorted(filter(None, found), key=lambda match: int(match[1]))]
 
     def remove_parts(self) -> None:
-        """Remove the remains of killed writers."""
+        """Remove the temporary files of killed writers."""
         if is_url(self.path):
             return  # the next upload from the same machine removes the remains of uploads
         stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))

@@ -1,4 +1,4 @@
-"""The pipelines of a conversion, which write several files concurrently, or one sample after another."""
+"""The pipeline of a conversion. It writes several files concurrently, or one sample after another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
 
 
 def unwritten(source: Input, target: Target | None) -> Any:
-    """Return a source of the missing samples. It yields ranges of indices, or samples if there is no random access."""
+    """Return a source of the missing samples. The source yields ranges of indices, or samples if there is no random access."""
     if source.total is None:
         return Remaining(source, target)
     return partial(_runs, source.total)
@@ -60,7 +60,7 @@ class Remaining:
 
 @dataclass
 class Prepared:
-    """A map that returns the list of converted samples to write. An input is a range of indices, or samples."""
+    """A map that converts samples, and returns a list of them. An input is a range of indices, or a single sample."""
 
     source: Input
 

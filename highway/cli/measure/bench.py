@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def crowded(load: float, cores: int) -> str:
-    """Return a warning if other programs use all cores, because then a wait for a core looks like a wait for a disk."""
+    """Return a warning if other programs use all cores, because a wait for a core then looks like a wait for a disk."""
     if load <= cores - FREE:
         return ""
     used = f"all {cores} cores" if cores > 1 else "the only core"

@@ -32,7 +32,7 @@ MOST_BYTES = 500_000_000  # maximum bytes of a role's items that are kept for th
 
 @dataclass
 class Roles:
-    """Measures each role once, and keeps the role's items for the roles that receive from it.
+    """Measures each role once, and keeps the role's items for the roles that receive these items.
 
     Args:
         topology: The topology.
@@ -58,7 +58,7 @@ class Roles:
         return order
 
     def known(self) -> list[str]:
-        """Return the roles whose input is known: roles without stages, and roles that receive nothing or receive from roles in the file."""
+        """Return the roles whose input is known. The input is unknown if a role receives, but no role in the file sends to the role."""
         order = self.in_order()
         return [role for role in order if not self.outside(role)] + [role for role in self.topology.roles if role not in order]
 

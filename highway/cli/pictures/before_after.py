@@ -46,7 +46,7 @@ def draw(
         count: Number of transformed copies of each image.
         seed: Seed of all random numbers.
         size: Length of the longer side of each image in pixels.
-        role: The role of a topology, if several roles have such stages.
+        role: The role of a topology to show, if several roles have transforms.
         variables: Values that replace values of the topology's variables.
         plugins: Modules whose classes the file is allowed to name.
 
@@ -96,7 +96,7 @@ def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[
 
 
 def _here(stage: Any, has_objects: bool) -> Any:
-    """Return a stage whose field names are those of the examples. Mixed images have no objects."""
+    """Return a copy of a stage with the field names of the examples. ``has_objects``: whether the examples still have boxes."""
     known = {field.name: field for field in dataclasses.fields(stage)}
     given = {name: value for name, value in FIELDS.items() if name in known}
     if isinstance(stage, CopyPaste):  # the transform needs no name of the masks, because it finds them by the boxes

@@ -32,7 +32,7 @@ FIELDS: dict[str, Any] = {
 """Arguments with which stages find the image and its objects in an example."""
 
 Example = dict[str, Any]
-"""An ``image``; ``boxes`` ``(N, 4)``, and for each a row of ``labels``, ``mask`` ``(H, W)``, ``points`` ``(K, 2)``, ``visibility``."""
+"""An ``image``, ``boxes`` ``(N, 4)``, and for each box its ``labels``, ``mask`` ``(H, W)``, ``points`` ``(K, 2)`` and ``visibility``."""
 
 _PLACES = ((0.1, 0.15, 0.55, 0.8), (0.6, 0.4, 0.9, 0.9))  # corners of the invented boxes for user images, as fractions of the sides
 
@@ -70,7 +70,7 @@ def from_files(paths: Sequence[str]) -> dict[str, Example]:
 
 
 def classes() -> list[str]:
-    """Return the names of the packaged photographs' labels."""
+    """Return the names of the labels of the photographs in the package."""
     return COCO(FOLDER, ANNOTATIONS).classes
 
 

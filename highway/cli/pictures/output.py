@@ -26,7 +26,7 @@ def check_output(path: str | None) -> None:
 
 
 def put_out(picture: Image.Image, title: str, path: str | None, default: str) -> None:
-    """Write a picture to a file, or show it in a window if there is a display and no path. Print the path or where the picture is shown.
+    """Write a picture to a file, or show it in a window if there is a display and no path. Print where the picture is.
 
     Args:
         picture: The picture.

@@ -1,4 +1,4 @@
-"""Data contracts. A contract is a description of a stream in a JSON file, with which other streams are compared.
+"""Data contracts. A contract is a JSON file that describes a stream. Later streams are compared with the contract.
 
 ``{"highway": "contract", "version": 1, "batched": true, "samples": 320, "fields": {"0": {"dtypes": ["uint8"], "shapes": [[224, 224, 3]],
 "min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A number that is not known is ``null``.

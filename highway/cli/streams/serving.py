@@ -32,7 +32,7 @@ SHAPE = (224, 224)  # height and width of the served images
 _TICK = 0.1  # seconds between two checks of the publishers
 
 Stages = Callable[[int, int | None], Sequence[Any]]
-"""Function of a publisher's seed and number of decoding threads (``None``: one for each core) that returns the publisher's stages."""
+"""Function that returns the stages of a publisher, for a seed and a number of decoding threads (``None``: one for each core)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_threads(parser: argparse.ArgumentParser, workers: Sequence[str], parallel: str) -> None:
-    """Add the options for the numbers of publishers and of threads for each publisher. Each server of tensorcom has its own letters."""
+    """Add the options for the number of publishers, and for the threads of each.
+
+    The letters differ between the servers, as in tensorcom.
+    """
     add = partial(parser.add_argument, type=arguments.natural, default=0, metavar="N")
     add(
         *workers,
@@ -195,7 +198,7 @@ class _Sent:
 
 
 class RatePrinter:
-    """Prints the publishers' addresses, then the rate of all publishers together every ``every`` batches, and the overall rate at the end.
+    """Prints the publishers' addresses, their total rate every ``every`` batches, and the overall rate at the end.
 
     With ``--epochs``, each line shows the progress. The sending threads record the times of batches, and a single thread prints.
 
