@@ -1,4 +1,4 @@
-"""``highway list``: list the components and datasets, or describe one of them."""
+"""``highway list``: list the components and datasets, or describe a component or dataset."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``highway run``: run one role of a topology in this process, or several roles in processes on this machine.
 
-Without ``--role``, ``highway run`` is a *launcher*: it starts a process for each replica of each role. These processes also use this
-module. They show nothing to users, so all code for output is in ``run_here``.
+For several processes, ``highway run`` is a *launcher*: it starts the processes, which also use this module. The processes show nothing to
+users, so all code for output is in ``run_here``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _seconds.__name__ = "number of seconds"  # argparse's messages show this name
 
 def run(options: argparse.Namespace) -> int:
     """Run the roles that the options select, and return the exit code."""
-    interrupt.end_at_once()  # while it imports the file's modules, and starts no process
+    interrupt.end_at_once()  # while the file's modules are imported, and no process is started
     if options.wait is not None:
         from highway.wire import receiver  # imported here, because a role without links needs no sockets
 

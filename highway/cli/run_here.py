@@ -105,7 +105,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     given = [*file_arguments(options), *(["--traceback"] if options.traceback else [])]
     arguments = [*options.files, *given, f"--drain-timeout={options.drain_timeout}", *passed]
     screen = Screen(keep_output=options.json)
-    gc.freeze()  # as in the process of a role
+    gc.freeze()  # imported objects stay in memory, so the garbage collector need not scan them
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen:

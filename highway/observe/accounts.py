@@ -53,7 +53,7 @@ class Departure:
         return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 
     def __str__(self) -> str:
-        """Return a sentence about the lost messages. Use it only if ``held`` is not 0."""
+        """Return a sentence about the lost messages. Use the sentence only if ``held`` is not 0."""
         lost = "1 message was" if self.held == 1 else f"up to {self.held:,} messages were"
         return f"{self.name} {self.how}: of the messages that it had received, {lost} lost"
 

@@ -47,7 +47,7 @@ def _node(node: Node, samples: Sequence[Sample]) -> Node:
 
 
 def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
-    """Return two texts: how busy the replicas of a stage are, and how full the queues after them are."""
+    """Return two texts: how busy the workers of a stage are, and how full the queues after the stage are, over all replicas."""
     busy, capacity = f"{percent(share(stages, 'busy'))} busy", sum(stage.capacity for stage in stages)
     return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
 

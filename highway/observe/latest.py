@@ -35,7 +35,7 @@ class Losses:
 
     A *missing* message was sent and not received: it is in transit or lost. The number of messages in transit is about constant. Therefore
     this class compares the minimum number of missing messages before and after a process ends, and counts the increase as lost. When all
-    processes of a link have ended, the number of lost messages is exact, unless an earlier estimate was too large: the number never falls.
+    processes of a link have ended, the number of lost messages is exact, unless an earlier estimate was too large. The number never falls.
 
     Args:
         ends: The links of each replica, by the replica's name.

@@ -37,7 +37,7 @@ class Rival:
     """Measures how long the code in a ``with`` block holds the GIL, with a thread that runs plain Python beside the code.
 
     The thread works only while no other thread holds the GIL. In the remaining time, other threads hold the GIL. On a busy machine, the
-    result is too small: time in which the thread waits for a core and for the GIL counts only as waiting for a core.
+    result is too small: if the thread waits for both a core and the GIL, the time counts only as waiting for a core.
 
     Attributes:
         kept_out: Seconds in which the thread could not work. Valid after the block.
@@ -126,7 +126,7 @@ class Profile(NamedTuple):
             with ``rivalled``.
         items: The results of the last stage; empty if the last stage is a sink.
         taken: Number of the source's items per item at the end of the pipeline; 0 if the source yielded no item in time.
-        example: An item that the last stage yielded, or received if it is a sink; ``None`` if there was no item.
+        example: An item that the last stage yielded, or a sink received; ``None`` if there was no item.
     """
 
     stages: list[StageCost]

@@ -53,7 +53,7 @@ class HostSize:
 
 
 class Used(NamedTuple):
-    """A resource, and the fraction of it that is used. A fraction above 1 means a shortage."""
+    """A resource, and the used fraction of the resource. A fraction above 1 means a shortage."""
 
     what: str
     part: float

@@ -16,8 +16,8 @@ class Traffic:
 
     Args:
         link: Name of the link.
-        sent: Number of messages that the link's senders have sent since they started. If the link publishes, a message counts once for
-            each receiver. ``None`` if no sender is known.
+        sent: Number of messages that the link's senders have sent since their start. If the link publishes, a message counts once for each
+            receiver. ``None`` if no sender is known.
         received: Number of messages that the link's receivers have taken; ``None`` if no receiver is known.
         faults: The faults that the link's receivers have counted, by the name of the fault.
         sending: The current rate of sending.

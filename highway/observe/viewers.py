@@ -18,7 +18,7 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
     the senders in ``role``, or only of the sender ``replica``. If a publisher has no reachable tap, the URL is the address of the link.
 
     Raises:
-        ConfigError: the link does not exist, the role or replica does not send on it, or a tap cannot be reached from this machine.
+        ConfigError: the link does not exist, the role or replica does not send on the link, or this machine cannot reach a tap.
     """
     if link not in plan.links:
         raise (plan.location / "links").error(f"no link {link!r}{did_you_mean(link, plan.links)}")
@@ -35,7 +35,7 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
 
 
 def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[Process]:
-    """Return the sending processes of a link: all of them, or only those of ``role``, or only ``replica``."""
+    """Return the sending processes of a link: all, or only the processes of ``role``, or only the process ``replica``."""
     senders = names(plan.links[link], "from")
     location = plan.location / "links" / link
     if role is not None and role not in senders:

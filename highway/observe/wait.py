@@ -38,8 +38,8 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     The trainer consumes the items at the end of the topology. The trainer is the loop over a pipeline or over its ``to_device``, or a sink
     that sends nothing. If there are several trainers, the result is for the role that waited most.
 
-    If the trainer is outside the run, only its sender is known, and the result is an upper limit: while the sender waits to send, the
-    trainer does not wait for data.
+    If the trainer is outside the run, only the trainer's sender is known. The result is then an upper limit: while the sender waits to
+    send, the trainer does not wait for data.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []

@@ -32,7 +32,7 @@ _OTHER = (
 )
 
 
-_BRIEF = 512  # maximum bytes of a first frame that is compared with earlier first frames
+_BRIEF = 512  # maximum bytes of a first frame whose content is cached
 _NUMBER_KEY, _PASSPORT_KEY = packb("number"), packb("passport")
 _WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # length of a msgpack number in bytes, by its first byte
 

@@ -1,9 +1,9 @@
 """Receivers report to a sender how many messages they have taken, and confirm that they have read the end of the stream.
 
-A receiver connects to the server (:mod:`highway.wire.goodbye`) of each sender from which it receives messages. The receiver sends ``ACK``,
-the sender's name, eight random bytes that identify the receiver, and then records. A record has a state, and the number of messages that
-the receiver has taken from this sender. If the connection ends while the state is ``READING``, the receiver was killed or cut off, and the
-messages on their way to this receiver are lost.
+A receiver connects to the server (:mod:`highway.wire.goodbye`) of each of its senders. The receiver sends ``ACK``, the sender's name, eight
+random bytes that identify the receiver, and then records. A record has a state, and the number of messages that the receiver has taken from
+this sender. If the connection ends while the state is ``READING``, the receiver was killed or cut off. The messages on their way to this
+receiver are then lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from highway.wire.address import peer_process
 
 ACK: Final = b"~HwyAck~"
-READING, ENDED, CLOSED = b"r", b"e", b"c"  # states of a receiver: it reads; it has read the end; its program closed it before the end
+READING, ENDED, CLOSED = b"r", b"e", b"c"  # states of a receiver: reads messages; has read the end; was closed before the end
 MOST_CHANNELS: Final = 256  # maximum number of report connections of a sender or a receiver; each connection needs a descriptor
 OFTEN: Final = 0.5  # minimum seconds between two reports, if there are many messages
 MOST_UNTOLD: Final = 1024  # maximum number of messages between two reports
@@ -46,7 +46,7 @@ class Receiver:
     """The last report of a receiver.
 
     Args:
-        label: The receiver in messages: its process if it runs on this machine, otherwise its host.
+        label: Name of the receiver in messages: its process if the process runs on this machine, otherwise its host.
         state: ``READING``, ``ENDED`` or ``CLOSED``.
         taken: Number of messages that the receiver has taken.
         is_cut: Whether the network failed. ZeroMQ may then still count the receiver as connected.
@@ -167,7 +167,7 @@ class Confirmations:
 class ReportChannel:
     """The connection over which a receiver reports to a sender.
 
-    Use it only on the receiving thread. Only the first report and :meth:`close` can wait.
+    Use a channel only on the receiving thread. Only the first report and :meth:`close` can wait.
 
     Args:
         hello: The first bytes to send: ``ACK``, the sender's name, and random bytes that identify the receiver.

@@ -1,4 +1,4 @@
-"""``Connection``: one end of a link, for a training loop or a script. It replaces tensorcom's ``Connection``."""
+"""``Connection``: one end of a link, for a training loop or a script. The class replaces tensorcom's ``Connection``."""
 
 from __future__ import annotations
 

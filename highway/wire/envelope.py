@@ -1,8 +1,15 @@
 """The envelope of a message: metadata in the header of the first array. Other readers of tenbin ignore this metadata.
 
-The envelope comes after the dimensions of the array. These bytes are the *extension* of the header: ``~Highwy~``, the version 1 as int64,
-the length of the payload as int64, the payload, and zeros up to a multiple of 8 bytes. The payload is a msgpack map.
-``docs/reference/wire.md`` lists the keys of the map. :func:`unpack` checks the type and the size of each field.
+The envelope comes after the dimensions of the array. These bytes are the *extension* of the header:
+
+- ``~Highwy~``,
+- the version 1 as int64,
+- the length of the payload as int64,
+- the payload,
+- zeros up to a multiple of 8 bytes.
+
+The payload is a msgpack map. ``docs/reference/wire.md`` lists the keys of the map. :func:`unpack` checks the type and the size of each
+field.
 """
 
 from __future__ import annotations
@@ -46,9 +53,10 @@ class Envelope(NamedTuple):
         shared: Whether the sender distributes its messages among several receivers. Each receiver then sees gaps between the numbers.
         end: Whether this is an end message, which announces the end of the sender. The arrays of an end message are empty.
         made: The sender's software for images, and the sender's host. Empty if unknown.
-        mark: Whether this is a mark, which tells a leaving receiver that it has read all its messages. The arrays of a mark are empty.
-        leave: TCP port of the sender's server (:mod:`highway.wire.goodbye`), at which receivers announce that they leave. 0: only receivers
-            on the sender's machine can reach the server. ``None``: the sender has no server.
+        mark: Whether this is a mark, which tells a leaving receiver that it has read all messages of the sender. The arrays of a mark are
+            empty.
+        leave: TCP port of the sender's server (:mod:`highway.wire.goodbye`), at which leaving receivers announce themselves. 0: only
+            receivers on the sender's machine can reach the server. ``None``: the sender has no server.
         extra: Whether the sender is temporary. Receivers do not count a temporary sender among the senders that must end.
         byte_strings: Positions of ``bytes``, such as image files, which are sent as ``u1``.
     """

@@ -168,7 +168,10 @@ class LeaveServer:
             self._drop(sock)
 
     def _look(self) -> None:
-        """Pause the sender for receivers that leave, and answer them. Send marks that are due. Drop callers that take too long."""
+        """Pause the sender for receivers that leave, and answer these receivers.
+
+        Send marks that are due. Drop callers that take too long.
+        """
         now = time.monotonic()
         for sock, caller in list(self._callers.items()):
             if not caller.is_known:
@@ -248,7 +251,7 @@ class _Caller:
 class Leave:
     """Notifies the senders that a receiver leaves, and tracks which marks the receiver has not read yet.
 
-    Use it only on the receiving thread.
+    Use a ``Leave`` only on the receiving thread.
     """
 
     def __init__(self) -> None:
@@ -321,7 +324,7 @@ class Leave:
 
 
 def has_back_channel(link: Link) -> bool:
-    """Return whether receivers can notify the senders before they leave: on push and pull links over tcp, ipc or named."""
+    """Return whether a receiver can notify the senders before leaving: on push and pull links over tcp, ipc or named."""
     return not link.fans_out and link.transport.departure == "marks"
 
 
@@ -331,7 +334,7 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return the local IP address of a link, or ``""`` if it is unknown.
+    """Return the local IP address of a link, or ``""`` if the address is unknown.
 
     If this end binds, the address is the bound address. If this end connects, the address is the local address of the route to the first
     peer. For links by name, the address comes from the rendezvous.

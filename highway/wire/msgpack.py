@@ -1,11 +1,11 @@
 """The codec of Highway 2017: an item as msgpack, with arrays in the format of the package msgpack-numpy, all in one frame.
 
-An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys; a numpy scalar is
+An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys. A numpy scalar is
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy would pickle, raise errors on both sides.
 
 Highway 2017 used msgpack before version 1.0, which wrote byte strings as texts. The keys of the first array in a message show whether such
 a version wrote the message. If so, the texts of the message become ``bytes``, as in Highway 2017. A value of a database can lack arrays.
-Its texts then become ``bytes`` if one of them is not UTF-8, for example a JPEG file.
+The texts of such a value become ``bytes`` if a text is not UTF-8, for example a JPEG file.
 """
 
 from __future__ import annotations

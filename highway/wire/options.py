@@ -25,9 +25,9 @@ class LinkOptions:
         codec: How items become frames: ``tensorcom`` (two frames for each array: header, data), ``tenbin`` (the same content in a single
             frame) or ``msgpack`` (the format of Highway 2017).
         budget_mb: Maximum megabytes of messages that wait at each end of a connection; default: 64. Two messages can always wait, even if
-            they are larger. At most 1000 messages can wait at a sender, and four at a receiver. Three more messages can be in transit. On a
-            same-host link (``+shm``): maximum megabytes of the sender's shared memory; default: 256. A message can use at most half of this
-            memory.
+            these messages are larger. At most 1000 messages can wait at a sender, and four at a receiver. Three more messages can be in
+            transit. On a same-host link (``+shm``): maximum megabytes of the sender's shared memory; default: 256. A message can use at
+            most half of this memory.
         linger_ms: At the end of a stream, maximum milliseconds that the sender waits while no receiver is connected.
         max_mb: Maximum size of a frame in megabytes. A receiver disconnects from a peer that sends a larger frame.
         senders: Number of senders that must end before the stream of a receiver ends. If the receiver binds, all connected senders must

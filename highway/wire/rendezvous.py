@@ -201,8 +201,8 @@ def directory(url: str) -> Directory:
 def own_address() -> str:
     """Return an address at which other hosts reach this host.
 
-    This is the address of the host name. If that address is a loopback address or belongs to another host, return the local address of the
-    default route. Without a default route, return ``127.0.0.1``.
+    By default, return the address of the host name. If this address is a loopback address or belongs to another host, return the local
+    address of the default route. Without a default route, return ``127.0.0.1``.
     """
     with contextlib.suppress(OSError):
         if not is_loopback(address := socket.gethostbyname(socket.gethostname())):

@@ -1,7 +1,7 @@
 """Count the messages that this process receives and sends over links.
 
 The launcher is the process of ``highway run`` or ``highway launch`` that started this process. The counts are int64s in memory that this
-process shares with the launcher, so the launcher can read the counts even if this process is killed.
+process shares with the launcher. So the launcher can read the counts even if this process is killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
 """The tenbin format. :mod:`highway.wire.chunks` puts several arrays into one buffer. The public module is :mod:`highway.tenbin`.
 
-Every array is a header, and the data in C order. A header is a sequence of little-endian int64s: the code of the dtype (8 ASCII bytes,
-padded with zeros), an info (8 ASCII bytes: the name of the array), the rank (0 to 9), and the dimensions. More int64s can follow the
-dimensions. :mod:`highway.wire.envelope` stores metadata there. This module ignores these int64s.
+Every array is a header, and the data in C order. A header is a sequence of little-endian int64s:
+
+- the code of the dtype: 8 ASCII bytes, padded with zeros,
+- the info, which is the name of the array: 8 ASCII bytes,
+- the rank: 0 to 9,
+- the dimensions.
+
+More int64s can follow the dimensions. :mod:`highway.wire.envelope` stores metadata there. This module ignores the metadata.
 
 Names and semantics are the same as in tensorcom. Decoded arrays are read-only views of the buffers.
 """
@@ -350,7 +355,7 @@ def _text(raw: bytes) -> str:
 def bytes_of(array: Array | np.generic) -> memoryview:
     """Return the bytes of the elements in C order, little-endian.
 
-    If the array has this layout in memory, the result is a view. Otherwise, it is a copy.
+    If the array has this layout in memory, the result is a view, otherwise a copy.
     """
     if array.dtype not in _CODES:
         array = np.asarray(array)

@@ -98,7 +98,7 @@ class Link:
     Args:
         urls: The given URLs, after the expansion of braces.
         kind: The type of socket.
-        bind: Whether this end binds. If false, it connects.
+        bind: Whether this end binds. If false, this end connects.
         transports: The transport of each URL: only ``shm``, only ``inproc``, or any mix of the other transports.
         locations: The location of each URL: ``host:port``, a path or a name.
         topic: The topic of a publisher's messages, or the prefix of the topics that a subscriber receives.

@@ -1,4 +1,4 @@
-"""The pipeline of a conversion. It writes several files concurrently, or one sample after another."""
+"""The pipeline of a conversion, which writes several files concurrently, or one sample after another."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _some(items: list[Stamped]) -> list[Stamped]:
 
 
 def _with(stage: StageCost, link: StageCost, items: float) -> StageCost:
-    """Return the cost of a stage at one end of a link, plus the cost of the link for ``items`` messages for each item of the role."""
+    """Return the cost of a stage at one end of a link, which is the cost of ``items`` messages for each item of the role."""
     return replace(link.times(items), name=stage.name, shape=stage.shape, nbytes=stage.nbytes)
 
 
@@ -176,7 +176,7 @@ def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibratio
     """Return a calibration with the numbers of workers in a topology file, on hosts with ``cores`` cores.
 
     Raises:
-        ConfigError: the roles or stages of the file differ from those in the calibration.
+        ConfigError: the roles or stages of the file differ from the roles or stages in the calibration.
     """
     roles = {}
     for name, role in topology.roles.items():

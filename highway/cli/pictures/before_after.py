@@ -99,7 +99,7 @@ def _here(stage: Any, has_objects: bool) -> Any:
     """Return a copy of a stage with the field names of the examples. ``has_objects``: whether the examples still have boxes."""
     known = {field.name: field for field in dataclasses.fields(stage)}
     given = {name: value for name, value in FIELDS.items() if name in known}
-    if isinstance(stage, CopyPaste):  # the transform needs no name of the masks, because it finds them by the boxes
+    if isinstance(stage, CopyPaste):  # CopyPaste finds the masks by the boxes, so the masks need no name
         given["with_boxes"] = [field for field in FIELDS["with_boxes"] if field != "mask"]
     elif not has_objects:
         given = {name: "image" if name == "field" else [] if isinstance(value, list) else None for name, value in given.items()}

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Latest:
-    """The last view. Another thread can read it."""
+    """The last view. Another thread can read the view."""
 
     def __init__(self) -> None:
         self.seen = View(())

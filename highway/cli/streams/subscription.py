@@ -35,7 +35,7 @@ def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str
 
 
 def subscribe(options: argparse.Namespace) -> Subscription:
-    """Return the subscription that the options select. Use it in a ``with`` block.
+    """Return the subscription that the options select, for a ``with`` block.
 
     Raises:
         ConfigError: a URL, the topology or the link is invalid.

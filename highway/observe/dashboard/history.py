@@ -45,8 +45,8 @@ class History:
     def to_bytes(self) -> bytes:
         """Return the history as bytes.
 
-        The bytes are: the length of the header as a little-endian int32, the header as JSON (with names and times), and for each name the
-        values as 32-bit floats, oldest first.
+        The first 4 bytes are the length of the header as a little-endian integer. The header is JSON, with names and times. Then come the
+        values of each name as 32-bit floats, the oldest first.
         """
         first, length = self._count % LENGTH if self._count > LENGTH else 0, min(self._count, LENGTH)
         names, times = list(self._figures), _turned(self._times, first)[:length].tolist()

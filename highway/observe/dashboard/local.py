@@ -78,7 +78,7 @@ class ServedPage:
 def serve(pipelines: Mapping[str, Pipeline], address: str = "", title: str = "") -> ServedPage:
     """Serve the page for pipelines of this process, and print the address of the page. The keys of ``pipelines`` are names to show.
 
-    The page is served until it is closed, or until all of the pipelines are deleted.
+    The page is served until :meth:`ServedPage.close`, or until all of the pipelines are deleted.
 
     Raises:
         ConfigError: the address is invalid, in use, or not an address of this machine.

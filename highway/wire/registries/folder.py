@@ -15,7 +15,7 @@ class FolderRendezvous:
     """A folder to which all hosts have access. Each name has a file, which contains the address.
 
     Args:
-        path: The folder. If it does not exist, it is created.
+        path: The folder. A missing folder is created.
     """
 
     host = ""

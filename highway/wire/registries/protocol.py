@@ -10,7 +10,7 @@ LONGEST = 300  # maximum characters of an address
 
 
 class Rendezvous(Protocol):
-    """A place where the processes of a run publish addresses by name. The methods can block. Call them on one thread.
+    """A place where the processes of a run publish addresses by name. The methods can block. Call the methods on one thread.
 
     Attributes:
         host: Address of this host for other hosts, if the rendezvous knows a better address than this host's name.

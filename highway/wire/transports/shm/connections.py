@@ -61,7 +61,7 @@ class _Pending:
 
 
 class Connections(Generic[P]):
-    """The current connections of one end of a link. Use them on one thread.
+    """The current connections of one end of a link. Use this object on one thread.
 
     Args:
         link: Name of the link in messages.

@@ -78,8 +78,7 @@ class ShmReceiver:
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.
-            LinkError: a message's memory cannot be mapped; there is no connection and none can be established; or as for
-                ``Connections.poll``.
+            LinkError: a message's memory cannot be mapped; no connection exists or can be established; or as for ``Connections.poll``.
         """
         deadline = deadline_of(timeout)
         if self._is_paired and self.connections.peers:

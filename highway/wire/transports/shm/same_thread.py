@@ -1,7 +1,7 @@
 """The receivers of same-host links that a thread has opened.
 
-If a sender waits for receivers, it makes the receivers of its own thread check for peers. Otherwise a sender and a receiver on one thread
-would wait for each other forever.
+While a sender waits for receivers, the receivers on the same thread must check for peers (other ends). Otherwise a sender and a receiver on
+one thread would wait for each other forever.
 """
 
 from __future__ import annotations

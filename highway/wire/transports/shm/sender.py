@@ -67,8 +67,8 @@ class ShmSender:
 
         Raises:
             TimeoutError: there was no receiver or free slot within ``timeout`` seconds.
-            LinkError: the message takes more than half of the budget, or has too many frames; memory is short; there is no connection and
-                none can be established; or as for ``Connections.poll``.
+            LinkError: the message takes more than half of the budget, or has too many frames; memory is short; no connection exists or can
+                be established; or as for ``Connections.poll``.
         """
         if timeout is not None or time.monotonic() - self._looked > SOON:
             self.look()

@@ -255,8 +255,8 @@ class BaseSocket:
     def _disconnect_refused(self) -> None:
         """Disconnect from addresses whose handshake has failed, until the next attempt.
 
-        After a failed handshake, ZeroMQ does not reconnect. It frees the memory of the connection, but keeps a pointer to this memory. A
-        new connection can use the same memory. If the old address is disconnected after that, ZeroMQ ends the new connection. Therefore,
+        After a failed handshake, ZeroMQ does not reconnect. ZeroMQ frees the memory of the connection, but keeps a pointer to this memory.
+        A new connection can use the same memory. If the old address is disconnected after that, ZeroMQ ends the new connection. Therefore,
         call this method before each new connection.
         """
         self._monitor.peers()

@@ -80,8 +80,7 @@ class Monitor:
         strangers: Number of connections that ZeroMQ closed because the other end does not speak ZMTP 3, or has not announced that it is
             highway.
         closed: URLs of closed connections.
-        tries_both: Whether this end tries to connect both with an announcement, for highway peers that require it, and without an
-            announcement.
+        tries_both: Whether this end tries to connect with and without an announcement. Some highway peers require the announcement.
         refused: URL -> number of failed handshakes, for an end that connects. A handshake that the other end has ended counts once. Every
             other failed handshake counts ``REFUSALS`` times.
         ended: URLs in ``refused`` to which ZeroMQ does not reconnect.
@@ -157,7 +156,7 @@ class Monitor:
     def _open(self, fd: int, endpoint: bytes) -> None:
         """Note a new connection.
 
-        ZeroMQ may have reported the handshake or the end of this connection earlier, because another thread reports these.
+        ZeroMQ may have reported the handshake or the end of this connection earlier, because another thread of ZeroMQ reports these events.
         """
         self.closed.discard(endpoint.decode())
         if fd in self._early:
@@ -273,8 +272,9 @@ class Monitor:
     def _replace(self, endpoint: bytes, rivals: set[int]) -> None:
         """Mark a rival as the peer, in place of a closed connection that might have been a stranger.
 
-        If the closed connection was the real peer, the rival counts as a peer by mistake until it closes. ZeroMQ ends the handshake of the
-        rival after at most 30 s. A UNIX socket with unread data at the other end is not chosen."""
+        If the closed connection was the real peer, the rival counts as a peer by mistake until the rival closes. ZeroMQ ends the handshake
+        of the rival after at most 30 s. A UNIX socket with unread data at the other end is not chosen.
+        """
         rivals.intersection_update(self._pending)
         ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
         heir = next(ready, None)

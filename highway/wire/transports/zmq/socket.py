@@ -1,6 +1,6 @@
 """Sockets of ZeroMQ: the ends of links over tcp, ipc, inproc and named.
 
-While a socket waits, it checks every 100 ms whether the stage was cancelled. Frames of 64 kB and more are sent and received without copies.
+A waiting socket checks every 100 ms whether the stage was cancelled. Frames of 64 kB and more are sent and received without copies.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ class ZMQSender(BaseSocket):
     def unread(self) -> bool:
         """Return whether a receiver has unread data that is lost if this end closes.
 
-        Data can be lost over UNIX sockets. If this end closes, the receiver's ZeroMQ can notice the end of the connection before it has
-        read all data. The receiver then drops the unread data. Over TCP, the end of the connection comes after the data.
+        Data can be lost over UNIX sockets. If this end closes, the receiver's ZeroMQ can notice the end of the connection before all data
+        are read, and then drops the unread data. Over TCP, the end of the connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
 
