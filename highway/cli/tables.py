@@ -13,8 +13,8 @@ from highway.columns import Cell, fit
 def table(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), left: Sequence[int] = (0,)) -> Table:
     """Return cells as a table of at most ``width`` characters, if possible.
 
-    If the table is too wide, the columns ``drop`` are omitted, the least important first, and texts in the columns ``left`` are cut. The
-    columns ``left`` are left-aligned.
+    The columns ``left`` are left-aligned. If the table is too wide, columns are omitted, in the order of ``drop``. If the table is still
+    too wide, texts in the columns ``left`` are cut.
     """
     fitted = fit(rows, width, drop, left)
     made = Table(box=None, pad_edge=False, padding=(0, fitted.gap, 0, 0), header_style="bold")

@@ -16,7 +16,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class StageCost:
-    """The cost of a stage per item at the end of its role, or the cost of a link per message.
+    """The cost of a stage for each item at the end of the role, or the cost of a link for each message.
 
     Args:
         name: The label of the stage or link.

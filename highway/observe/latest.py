@@ -1,4 +1,4 @@
-"""The current state of the replicas of one run, with statistics over time: totals over restarts, lost messages and loads."""
+"""The current state of a run's replicas, with totals over restarts, numbers of lost messages, and loads."""
 
 from __future__ import annotations
 

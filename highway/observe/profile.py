@@ -69,7 +69,7 @@ class Rival:
 
 
 def _working_or_waiting() -> float:
-    """Return the seconds in which this thread worked or waited for a core. Linux reports both; elsewhere, only the work counts."""
+    """Return the seconds in which this thread worked or waited for a core. Outside Linux, only the work counts."""
     try:
         worked, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):
@@ -125,7 +125,7 @@ class Profile(NamedTuple):
         stages: The cost of each stage per item at the end of the pipeline; 0 if no item passed the stage in time. ``held`` is measured only
             with ``rivalled``.
         items: The results of the last stage; empty if the last stage is a sink.
-        taken: Number of the source's items per item at the end of the pipeline; 0 if the source yielded no item in time.
+        taken: Number of items from the source for each item at the end of the pipeline; 0 if the source yielded no item in time.
         example: An item that the last stage yielded, or a sink received; ``None`` if there was no item.
     """
 

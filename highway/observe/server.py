@@ -52,8 +52,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
     Attributes:
         port: The port that the server listens on.
-        paused_until: After the process ran out of descriptors, the time at which the server accepts connections again, as
-            ``time.monotonic()``; else 0.
+        paused_until: If the process had no free descriptor, the time (by ``time.monotonic()``) at which the server accepts connections
+            again; otherwise 0.
     """
 
     channel_class = _Channel

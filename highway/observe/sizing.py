@@ -93,8 +93,8 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
     """Return the needs of each measured role.
 
     Args:
-        plan: Roles and links. Roles whose replicas do not share the work keep the plan's number of replicas. For roles at the ends of the
-            topology, this number is the minimum.
+        plan: Roles and links. If the processes of a role do not share the work, the role keeps its number of replicas. A role at an end of
+            the topology keeps at least this number.
         given: The costs of the roles.
         host: The resources of each host.
         rate: Samples per second that each last role yields. A last role is a role that sends to no other role. The rate is the sum over the

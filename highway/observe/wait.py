@@ -18,7 +18,7 @@ class Wait(NamedTuple):
     """The time that the trainer waited.
 
     Args:
-        share: The fraction of its time, 0 to 1, that the trainer waited; ``None`` if no trainer runs.
+        share: The fraction of time, 0 to 1, in which the trainer waited; ``None`` if no trainer runs.
         sentence: A sentence that explains the result and suggests a change.
         outside: Whether the trainer is outside the run. ``share`` is then an upper limit.
         of: The role of the trainer. If the trainer is outside the run, the role that sends to the trainer.

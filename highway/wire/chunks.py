@@ -215,7 +215,7 @@ def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | Non
         fname: Path of the file.
         *args: The arrays.
         infos: As for :func:`encode_buffer`.
-        nocheck: Whether the name does not have to end in ``.ten``.
+        nocheck: Whether to allow names that do not end in ``.ten``.
 
     >>> save("a.ten", np.uint8([1, 2]), np.float32([0.5]))
     >>> load("a.ten")
@@ -231,7 +231,7 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 
     Args:
         fname: Path of the file.
-        nocheck: Whether the name does not have to end in ``.ten``.
+        nocheck: Whether to allow names that do not end in ``.ten``.
         infos: ``True`` returns ``(arrays, infos)``. If a list is given, the names in the file must equal the list.
         mmap: Whether to map the file into memory instead of reading it. If the file has no checksums, the system reads only the pages that
             are used. Do not truncate the file while its arrays are in use: access to a truncated part kills the process.

@@ -148,7 +148,7 @@ _BYTE = np.dtype(np.uint8)
 class _First(NamedTuple):
     """The decoded content of a message's first frame, except the number of the message.
 
-    The messages of a sender have the same content if their items have the same form and no passports.
+    All messages of a sender have the same such content if the items have the same form and no passports.
     """
 
     layout: tenbin.ArrayLayout
@@ -157,7 +157,7 @@ class _First(NamedTuple):
 
 
 def _read_before(frame: Frame) -> tuple[_First | None, int]:
-    """Return the content of a first frame, from a cache, and the number of the message. The content is ``None`` if it cannot be cached."""
+    """Return the cached content of a message's first frame, and the number of the message. The content is ``None`` for uncached frames."""
     whole = b"" if (view := memoryview(frame)).nbytes > _BRIEF else bytes(view)
     begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
     if not len(_NUMBER_KEY) <= begin < len(whole) or _PASSPORT_KEY in whole:

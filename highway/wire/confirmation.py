@@ -106,7 +106,7 @@ class Confirmations:
         return list(self._lost.values())
 
     def unreachable(self, live: int) -> int:
-        """Return how many of the link's ``live`` connections lead to receivers that were cut off, which ZeroMQ has not noticed."""
+        """Return how many of the link's ``live`` connections lead to receivers that were cut off. ZeroMQ may not have noticed this."""
         return max(0, min(sum(receiver.is_cut for receiver in self.lost), live - self.connected))
 
     @property

@@ -96,7 +96,7 @@ class LinkSender:
         self._link = whole
 
     def wait_for_receivers(self) -> bool:
-        """Wait until the number of receivers that the link requires are connected. Return False if the pipeline is drained first."""
+        """Wait until as many receivers are connected as the link requires. Return False if the pipeline is drained first."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:

@@ -23,7 +23,7 @@ class Counts:
         senders: Senders of the received messages.
         sent: Messages that the process passed to links, including the message that is being sent.
         receivers: Receivers that have been connected so far. A receiver that reconnects counts twice.
-        connections: Connections to senders that this process has had as a receiver; 0 if the process was killed.
+        connections: Connections so far to senders; 0 if the process was killed.
     """
 
     received: int = 0

@@ -1,7 +1,7 @@
 """``highway bench``: measure the rate of each stage alone, and print the bottleneck of each role and balanced numbers of workers.
 
-If a role receives from other roles in the file, ``bench`` first runs the stages of these roles, and uses the items of the first role that
-yields items. You do not have to start these roles. Links are measured only with ``--json``.
+If a role receives from other roles in the file, ``bench`` first runs the stages of these roles. You do not have to start these roles. The
+measured role gets the items of the first role that yields items. Links are measured only with ``--json``.
 """
 
 from __future__ import annotations

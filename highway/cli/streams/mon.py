@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line every ``report`` batches until the senders end or ``count`` batches have come, and then the overall rate."""
+    """Print a line every ``report`` batches. Stop after ``count`` batches or when the senders end, and print the overall rate."""
     with subscribe(options) as subscription:
         print(f"waiting for {subscription.where}", flush=True)
         first = before = last = Count(time.monotonic())

@@ -147,7 +147,7 @@ class Publisher:
         self.count = Count(0.0)
 
     def run(self, context: Context) -> Any:
-        """Send the stream, on a thread of the pipeline that runs all publishers."""
+        """Send the stream. A pipeline runs all publishers, each on a thread."""
         self.counters = context.counters(self.sink)
         with self.pipeline:
             stamped: Iterable[Stamped] = self.pipeline.stamped()

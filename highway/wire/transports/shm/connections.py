@@ -117,7 +117,7 @@ class Connections(Generic[P]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no connection, and none can be established."""
+        """Whether no connection exists or can be established."""
         return not self._watched and not self._targets
 
     def count(self) -> Peers:

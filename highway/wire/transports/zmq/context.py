@@ -129,8 +129,8 @@ def settle(timeout: float) -> None:
     """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their pending commands, and the commands that these cause.
 
     When the connection of a probe socket fails, the probe's thread has finished all earlier commands. Three rounds are needed, because the
-    end of a connection causes three commands, one after another. The connection's thread sends the first to the thread of the bound
-    address, which answers with the second. The third goes to the socket.
+    end of a connection causes three commands, one after another. The connection's thread sends the first command to the thread of the bound
+    address. This thread answers with the second command. The third command goes to the socket.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):
