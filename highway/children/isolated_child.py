@@ -33,7 +33,7 @@ class Begin(NamedTuple):
         origin: Host, role and replica in the passports (metadata) of the pipeline's items.
         state: The state to resume from; ``None`` starts from the beginning.
         draining: Whether the source must end at once.
-        background: Whether no caller waits for the run. Its errors can then not be raised.
+        background: Whether no caller waits for the run. Errors of the run can then not be raised.
         lineage: Whether each passport lists the items from which its item was made.
         is_counted: Whether ``len(pipeline)`` was called. The caller then relies on the number of items.
     """

@@ -39,8 +39,8 @@ def size(frames: Sequence[Any]) -> int:
 class ObjectLink:
     """One end of the connection between a process and its child. Only one thread is allowed to use it.
 
-    A message contains only Python's built-in types. Other objects are in the records of a message. A receiver reads all available messages
-    with one system call.
+    A message contains only Python's built-in types. A message refers to other objects by records (:data:`Record`). A receiver reads all
+    available messages with one system call.
 
     Args:
         who: The start of error messages.
@@ -61,7 +61,7 @@ class ObjectLink:
 
     @property
     def is_over(self) -> bool:
-        """Whether the other end of the shared memory is closed. A LinkError is then not caused by an object."""
+        """Whether the other end of the shared memory is closed. If so, an object is not the cause of a LinkError."""
         return self._sender.connections.is_over
 
     def record(self, frames: list[Any], wait: bool = True) -> Record:

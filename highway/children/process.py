@@ -60,8 +60,8 @@ def start(
 
     Args:
         who: The start of error messages: the name of the component that starts the child.
-        module: The module whose ``main`` the child calls. Its arguments are the ID of this process, the descriptors of the child's sockets,
-            and ``arguments``.
+        module: The module whose ``main`` the child calls. ``main`` gets the ID of this process, the descriptors of the child's sockets, and
+            ``arguments``.
         kinds: A socket type such as ``socket.SOCK_STREAM`` for each pair of sockets that connects this process and the child.
         arguments: Further arguments of ``main``. The child gets their ``repr()``.
         **environment: Environment variables for the child. Variables that are set in this process take precedence.

@@ -118,8 +118,8 @@ class Traits:
             only if the component takes an ``rng`` or its ``seed`` is ``None``.
         fingerprint: A function that returns a text. The text must change if the component's output changes because of other parameters,
             files or code. States and caches compare this text instead of a hash of the component.
-        finishes: Whether a source ends by itself after :meth:`highway.Pipeline.drain`, with :meth:`highway.engine.context.Context.finish`.
-            ``False``: the engine ends the source between two items.
+        finishes: Whether a source ends by itself after :meth:`highway.Pipeline.drain`, because it calls
+            :meth:`highway.engine.context.Context.finish`. ``False``: the engine ends the source between two items.
         length: For a source, a function that returns the number of items of an epoch. For a stream, a function that converts the number of
             inputs of an epoch to the number of outputs.
         numbers_epochs: Whether the passports (the metadata) of the items hold ascending epochs. A loop over the pipeline is then one epoch.

@@ -1,8 +1,8 @@
 """Read traits in the form of version 0.1.0: class attributes such as ``numbers_epochs = True``.
 
 Until version 0.3, highway reads such attributes from classes that do not define ``__highway__``, and warns. An attribute counts only if
-version 0.1.0 accepted its value for components of this shape. A property never counts, because reading a property would run the
-component's code.
+version 0.1.0 accepted its value for components with the shape of the class. A property never counts, because reading a property would run
+the component's code.
 """
 
 from __future__ import annotations

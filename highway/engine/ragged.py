@@ -155,7 +155,7 @@ def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
     """Return the values of a ragged field as arrays. The arrays are allowed to differ only in the length of the first axis.
 
     Raises:
-        ValueError: the arrays differ in another axis than the first, or in dtype (except strings); an array has no axis; or a value is an
+        ValueError: the arrays differ in an axis other than the first, or in dtype (except strings); an array has no axis; or a value is an
             empty list, which has no dtype.
     """
     arrays = list(column)

@@ -205,7 +205,7 @@ def _spans_epochs(running: RunningStage) -> bool:
 
 
 def _obstacle(stages: Sequence[RunningStage]) -> str:
-    """Return the name of a stage that prevents an exact resume on other ranks from the states of all ranks; empty if no stage does."""
+    """Return the name of a stage that prevents an exact resume on other ranks, even with all ranks' states; empty if no stage does."""
     source, *rest = stages
     for running in reversed(rest):
         traits = running.traits
@@ -268,7 +268,7 @@ def _in_order(running: RunningStage) -> bool:
 
 
 def used_as_json(used: Sequence[Any], stages: Sequence[RunningStage]) -> Any:
-    """Return the source's items in some outputs of the pipeline, or the name of a stage that has split an item. JSON can hold the result.
+    """Return the source's items in some outputs, as JSON. If a stage has split an item, return the name of this stage.
 
     Args:
         used: For each output, its passport, or the list of the source's items in it.

@@ -249,7 +249,7 @@ def is_between_epochs(state: Mapping[str, Any]) -> bool:
 
 
 def expect_together(states: Sequence[Mapping[str, Any]]) -> None:
-    """Raise PipelineError if states are not the states that all ranks of one run saved at the same step."""
+    """Raise PipelineError unless the states come from all ranks of one run, and were saved at the same step."""
     ranks = [state["ranks"] for state in states]
     if not all(ranks):
         raise PipelineError(

@@ -121,7 +121,7 @@ def _run(is_interrupted: Callable[[], bool]) -> None:
 
 
 def _has_returned(frame: FrameType) -> bool:
-    """Return whether the code of an ended frame ended with a return."""
+    """Return whether the code of a frame has ended with a return, not with an exception."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 

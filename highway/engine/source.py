@@ -137,7 +137,7 @@ class Fed:
         self._forward(value)
 
     def forward(self, send: Callable[[Any], None]) -> None:
-        """Pass all values to ``send``, also the values that were added before."""
+        """Pass all values to ``send``, including the values that were added before this call."""
         self._forward = send
         while not self._values.empty():
             if (value := self._values.get()) is not _END:

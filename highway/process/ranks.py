@@ -79,7 +79,7 @@ def local_rank() -> tuple[int, int]:
     """Return the local rank of this process, and the number of ranks on this machine, from torchrun's environment variables.
 
     Raises:
-        ConfigError: the launcher does not set these variables, or sets them to other values than numbers.
+        ConfigError: the launcher does not set these variables, or a value is not a number.
     """
     if missing := [name for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if name not in os.environ]:
         raise ConfigError(

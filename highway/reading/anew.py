@@ -50,7 +50,7 @@ class Division:
         return share // self.size * self.size if self.drop_last else share
 
     def end(self, rank: int, index: int) -> int:
-        """Return how many samples a rank has read after it has yielded the item ``index``. Raises PipelineError if it has not."""
+        """Return how many samples a rank has read after it has yielded item ``index``. Raises PipelineError if it has no such item."""
         sampler = self.sampler
         if self.batch_size is None and sampler.in_stretches:
             return index - rank * sampler.share + 1

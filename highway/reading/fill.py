@@ -231,7 +231,7 @@ class _InTime:
 
 
 def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exception:
-    """Return an error that names its sample."""
+    """Return an error whose message or note names the sample."""
     where = locate(dataset, number)
     if isinstance(error, ImageError):
         located: Exception = ImageError(f"{where}: {error}")

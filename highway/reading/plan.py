@@ -193,7 +193,7 @@ class _Reading:
                 f"{epoch.number}; a dataset must not change while it is read: start the run again"
             )
         length = batches_of(self.reader, epoch.sampler) * (self.reader.rows or 1)
-        stop = min(epoch.sampler.share, length)  # drop_last: without the samples of the dropped batch
+        stop = min(epoch.sampler.share, length)  # with drop_last, without the samples of the dropped batch
         at_once = max(_AT_ONCE // self.size, 1) * self.size
         if self._dealer is not None:
             for begin in range(index * self.size, stop, self.size):
@@ -257,7 +257,7 @@ class RowRanges:
 
     Attributes:
         cache: The order of the cache, if a cache follows the reader. With a cache, each rank has the same samples in every epoch.
-        bad: With a cache, the ``bad`` of each :class:`Epoch`, by the number of the epoch.
+        bad: With a cache, for each epoch number: the dict ``bad`` of this :class:`Epoch`.
     """
 
     stands_for: ReaderLike

@@ -2,8 +2,9 @@
 
 A *mixture* is the list of datasets in a ``MixedDataset``, with their weights.
 
-The state of a reader holds the weights of its mixture, and how many samples each dataset of the mixture has given. From this state, a
-resumed run computes which samples each dataset has left. The new mixture assigns these samples to the positions after the resume.
+The state of a reader holds the weights of its mixture, and how many samples each dataset of the mixture has given (yielded) so far. From
+this state, a resumed run computes which samples each dataset has left. The new mixture assigns these samples to the positions after the
+resume.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Part(NamedTuple):
         samples: Length of the dataset.
         identity: A text that changes when the dataset changes.
         given: Number of samples that the dataset gave before the mixture began. Samples of earlier epochs do not count.
-        left: The samples that the dataset had not given when the mixture began: a :class:`Rest` as JSON. The positions in this rest count
-            over all passes over the dataset.
+        left: The samples that the dataset had not given when the mixture began: a :class:`Rest` as JSON. The positions continue from one
+            pass over the dataset to the next.
     """
 
     seed: int
@@ -56,7 +57,7 @@ class Mixed:
         names: The names of its datasets.
         weights: The weights in the form that ``MixedDataset`` accepts, but never a function.
         stop: The rule that ends an epoch, as for ``MixedDataset``.
-        length: Number of samples of an epoch, or ``None``.
+        length: Number of samples of an epoch; ``None`` if ``stop`` ends an epoch.
         parts: All datasets of the run so far, by name.
         epoch: The epoch in which the mixture began.
         begin: Number of samples that were read in that epoch before the mixture began.

@@ -66,7 +66,7 @@ class FixedShare:
         return self._order(epoch)(self.counts(positions))
 
     def positions(self, epoch: int, positions: np.ndarray) -> np.ndarray:
-        """Return the positions in epoch 0 of the samples at positions of an epoch."""
+        """Return, for positions of an epoch, the positions of the same samples in epoch 0."""
         return self.sampler.position(self.places(epoch, positions))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:

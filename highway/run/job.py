@@ -148,7 +148,7 @@ class Job:
         self._tell()
 
     def _tell(self) -> None:
-        """Write the collected news or a sign of life, if due. Errors and the end are due at once, statistics after ``TELL`` seconds."""
+        """Write the collected news or a sign of life, if due. Errors and the final report are due at once, statistics after ``TELL``."""
         reports = [report for news in self._untold for report in news.reports]
         matters = [report for report in reports if not report.stats]
         lines = [line for news in self._untold for line in news.lines]

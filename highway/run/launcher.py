@@ -17,7 +17,7 @@ from highway.topology.process_spec import ProcessSpec
 from highway.wire.tally import Counts
 
 DRAIN = 10.0  # maximum seconds for items in flight to arrive after the run gets SIGTERM
-STOP_SECONDS = 30  # seconds after a drain until an engine kills the processes; a run stops by itself in less time
+STOP_SECONDS = 30  # after a drain, an engine waits this many seconds and then kills the processes; a run stops earlier by itself
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Replica:
     """A replica of a role. One child process at a time runs the replica. A restart starts a new process.
 
     ``spec`` returns the specification of the process to start. :meth:`start` calls ``spec`` for each start, because the addresses of other
-    processes can be unknown earlier.
+    processes can be unknown until then.
     """
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
@@ -150,7 +150,7 @@ class Restarts:
         self.streak = 0
 
     def follow(self, failed: bool) -> bool:
-        """Return whether the restart policy restarts a process that has ended, without regard to the limit."""
+        """Return whether the restart policy restarts an ended process. The limit of restarts is not checked here."""
         return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
 
     def delay(self, ran: float) -> float | None:

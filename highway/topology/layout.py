@@ -123,7 +123,7 @@ def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
 
 
 def _columns(graph: Graph) -> list[list[Node]]:
-    """Return the nodes of each column. The column of a node is the length of the longest path from a source to it. Cycles are cut."""
+    """Return the nodes of each column. A node's column is the length of the longest path from a source to the node."""
     depth = {node.name: 0 for node in graph.nodes}
     for _ in range(len(graph.nodes)):
         is_settled = True

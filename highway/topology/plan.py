@@ -99,7 +99,7 @@ class Plan:
     """The roles, hosts and links of a topology, each by name.
 
     Args:
-        name: Name of the topology. The socket names of ipc and shm links begin with it.
+        name: Name of the topology. The socket names of ipc and shm links begin with this name.
         location: The location of the file's root.
         metrics: The HTTP address at which each run reports its state, if any.
         local: Whether all hosts are this machine. Each host then has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.

@@ -29,7 +29,7 @@ MOST_NESTED = 40  # objects are hashed recursively up to this nesting depth; dee
 _LEAST = 2**20, 2**10, 2**12  # limits for the values that a component changes while it runs: bytes, list entries, objects
 _FEW = 16  # number of hashed entries of a list after the limits are reached
 _PLAIN = FLAT | {list, tuple, dict}  # types whose marshalled bytes depend only on the values
-_BLOCKS, _BLOCK = 256, 4096  # number of blocks in a sample, and bytes of each
+_BLOCKS, _BLOCK = 256, 4096  # number of blocks in a sample, and bytes of a block
 
 
 class UnknownValueError(HighwayError):
@@ -148,7 +148,7 @@ class Bounded(ABC):
 
 
 def plain_bytes(entries: list[Any], most: int) -> int | None:
-    """Return the approximate size in bytes of a list of numbers, texts, and nested lists, tuples and dicts of these.
+    """Return the approximate bytes of a list that holds only numbers, texts, and nested lists, tuples and dicts.
 
     Return ``None`` if the list holds objects of other types, takes more than ``most`` bytes, or is nested too deeply.
     """

@@ -174,7 +174,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
 
 
 def accepted(names: Collection[str], current: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Replace ``"Reader.mixture"`` in ``allow_changed`` by the reader's parameters that can hold a mixture, and by its data."""
+    """Return ``names``, in which the reader's data and the parameters that can hold a mixture replace ``"Reader.mixture"``."""
     found = [name for name in names if not name.endswith(MIXTURE)]
     for reader in [name.removesuffix(MIXTURE) for name in names if name.endswith(MIXTURE)]:
         known = {_DATA, *(parameter for name, stage in current.items() if is_named(name, [reader]) for parameter in stage["parameters"])}
@@ -183,7 +183,7 @@ def accepted(names: Collection[str], current: Mapping[str, Mapping[str, Any]]) -
 
 
 def _exact_way_out(changed: Mapping[str, Mapping[str, None]]) -> str:
-    """Return the way to resume exactly, if only the batch size or the dataset of one stage has changed; otherwise, an empty text."""
+    """Return advice on how to resume exactly, if only one stage's batch size or dataset has changed; otherwise, an empty text."""
     (name, parameters), *others = changed.items()
     only = "" if others or len(parameters) > 1 else next(iter(parameters))
     if only.endswith("batch_size"):

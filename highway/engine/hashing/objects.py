@@ -221,7 +221,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """Return an array for an array, a tensor in CPU memory, or a buffer; ``None`` for other values."""
+    """Convert an array, a tensor in CPU memory or a buffer to an array. Return ``None`` for other values."""
     try:
         if is_tensor(value):
             return np.asarray(value.detach())

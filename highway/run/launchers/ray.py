@@ -119,10 +119,10 @@ def no_room(
     They can never get a node if no node is large enough, or if only processes of this run hold the resources.
 
     Args:
-        nodes: For each node of the cluster, by its address, a dict of its resources by Ray's names.
+        nodes: The resources of each node. The keys are the addresses of the nodes. The resources have Ray's names.
         free: Free resources of the cluster.
-        running: For each placed process of the run, the address of its node and its resources.
-        waiting: For each waiting process, by its name, the resources that the process requires.
+        running: The processes of the run that have a node: the address of the node, and the resources of the process.
+        waiting: The resources that each waiting process requires. The keys are the names of the processes.
     """
     left = {address: dict(node) for address, node in nodes.items()}
     for address, needs in running:

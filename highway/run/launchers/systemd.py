@@ -52,7 +52,7 @@ def unit_of(topology: Topology, options: argparse.Namespace, host: str, passed: 
 
     Args:
         topology: The topology.
-        options: The options of the command that has read the topology: the topology files, and options for ``highway run``.
+        options: The options of this command. They include the topology files and the options for ``highway run``.
         host: A host of the file. :data:`HOSTNAME`: the host with the machine's name. Empty: the file has no hosts.
         passed: Further arguments of ``highway run``.
         for_system: ``True``: the unit is for the systemd of the system. ``False``: for the systemd of a user.
