@@ -155,7 +155,7 @@ def weighed(item: Item) -> tuple[int, int]:
     """Return :func:`nbytes` of an item, and how many extra items of this size can wait in a channel (0 if the item is large).
 
     The size is known for numbers, texts, bytes and arrays. A view counts as the whole array that it is part of. The size of an item is
-    unknown if the item holds any other object, or an array that uses the memory of another object. Then no extra items can wait.
+    unknown if the item holds any other object, or an array in the memory of any other object. Then no extra items can wait.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):

@@ -154,8 +154,9 @@ class Traits:
         adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
         stands_for: The component of the user that this component wraps or is a part of.
         ahead: For a map that works on several items at once, a function that receives the stage's context and returns a
-            :class:`highway.engine.ahead.WorkerAhead`. highway calls the function on the thread of each worker. When a run resumes, highway
-            calls the map itself, for single items. ``None``: the map works on one item at a time.
+            :class:`highway.engine.ahead.WorkerAhead`. highway calls the function on the thread of each worker. If the function returns
+            ``None``, this worker calls the map. When a run resumes, highway calls the map itself, for single items. ``None``: the map works
+            on one item at a time.
         applies_timeout: Whether a map applies the timeout of its stage itself, with ``context.limit``. ``False``: the engine applies the
             timeout to each call of the map.
         start_threads: A function that starts the component's own threads. highway calls it before the threads of the pipeline start.
