@@ -100,9 +100,7 @@ class Mixed:
         return {**vars(self), "weights": weights, "parts": {name: list(part) for name, part in self.parts.items()}}
 
     def interleave(self, is_rest: bool) -> Interleave:
-        """Return which dataset each position of an epoch reads. With ``is_rest``: only the positions after the mixture began, in that
-        epoch.
-        """
+        """Return which dataset each position of an epoch reads. With ``is_rest``: only after the mixture began."""
         parts = [self.parts[name] for name in self.names]
         how: dict[str, Any] = {"begin": self.begin, "given": [part.given for part in parts]} if is_rest else {}
         return Interleave([part.samples for part in parts], self.weights, self.stop, self.length, **how)
