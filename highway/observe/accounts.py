@@ -40,8 +40,8 @@ class Departure:
     def held(self) -> int:
         """Maximum number of messages that the process lost: messages that were received but not processed.
 
-        The number is 0 unless the process failed or was stopped too early. Otherwise, all received messages that were not sent count. The
-        maximum is the number of messages that fit into the process: in the queues, one in the source, and one in the sink.
+        If the process neither failed nor was stopped too early, the number is 0. Otherwise, the number is the received minus the sent
+        messages, but at most as many as fit into the process: in the queues, one in the source, and one in the sink.
         """
         if not (self.failed or self.unfinished):
             return 0
@@ -103,7 +103,7 @@ def account(
         states: The last states of the replicas.
         departures: The processes that have ended.
         ends: The links of each replica, by the replica's name.
-        whole: The links whose ends all belong to this run.
+        whole: The links that have all their ends in this run.
     """
     samples = [Sample.of(state, ends) for state in states]
     found = []

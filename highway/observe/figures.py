@@ -87,7 +87,7 @@ def share(stages: Sequence[StageStats], part: Part) -> float:
 
 
 def waited(stats: PipelineStats) -> float:
-    """Return the seconds in which the sink waited for data, or the loop over a pipeline without a sink."""
+    """Return the seconds in which the consumer waited for data: the sink, or the loop over a pipeline without a sink."""
     last = stats.stages[-1]
     return last.starved if last.shape == "sink" else stats.waited
 

@@ -71,8 +71,8 @@ class RoleSize:
             host with other roles.
         host: Needs of the role's processes on one host: cores, megabytes of memory, Gbit/s over all network interfaces, megabytes per
             second from files.
-        used: The used fraction of each resource of a process, and of the host with the most processes of the role. Other roles that must
-            run on this host are included. GPUs are included only if a host has too few.
+        used: The used fraction of each resource: of a process, and of the host that runs the most processes of the role. Other roles that
+            must run on this host are included. GPUs are included only if a host has too few.
     """
 
     role: str
@@ -204,7 +204,7 @@ def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
 
 
 def _links(plan: Plan, role: str, side: Side) -> list[str]:
-    """Return the links that have the role on this side."""
+    """Return the links on which a role sends (``from``) or receives (``to``)."""
     return [link for link, spec in plan.links.items() if role in names(spec, side)]
 
 
@@ -300,6 +300,6 @@ def _leaves(plan: Plan, link: str) -> bool:
 
 
 def _bytes_of_a_sample(plan: Plan, given: Calibration, link: str) -> float:
-    """Return the bytes of a sample on a link, from the messages of its senders."""
+    """Return the mean bytes of a sample on a link."""
     sent = [(plan.roles[name].replicas, given.roles[name]) for name in names(plan.links[link], "from") if name in given.roles]
     return sum(count * cost.message / cost.samples for count, cost in sent) / max(1, sum(count for count, _ in sent))

@@ -23,7 +23,7 @@ class Ends:
     Args:
         receives: The link of the replica's source; empty if the source is not a link.
         sends: The link of the replica's sink; empty if the sink is not a link.
-        publishes: Whether each receiver of the link that the replica sends on gets all messages.
+        publishes: Whether each receiver of the link ``sends`` gets all messages.
     """
 
     receives: str = ""
@@ -52,7 +52,7 @@ class Snapshot:
         topology: The name of the topology.
         states: The replicas that the launcher runs. The statistics of a restarted replica include its earlier processes.
         ends: The links of each replica, by the replica's name.
-        losses: The missing messages of each link whose ends all belong to this run, by the link's name.
+        losses: The missing messages of each link that has all its ends in this run, by the link's name.
         loads: For each working replica, by name, the fraction of the last half minute in which the replica had work.
         machine: The hostname of this machine.
         pid: The ID of the process that answers.

@@ -1,8 +1,8 @@
 """Keep ends of links that the program did not close, until highway can close them safely.
 
 A finaliser can run at any moment, on the thread that drops the last reference or collects garbage. The finaliser must not touch a socket of
-ZeroMQ, and must not wait. Therefore the finaliser passes the end of the link to the thread that opened the end, and this thread closes the
-end. If the thread has ended, another thread closes the end.
+ZeroMQ, and must not wait. Therefore the finaliser only stores the end of the link. The thread that opened the end closes it later. If this
+thread has ended, another thread closes the end.
 """
 
 from __future__ import annotations

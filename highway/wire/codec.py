@@ -66,7 +66,7 @@ class Codec(Protocol):
 
 
 class Tensorcom:
-    """tenbin with a header frame and a data frame for each array. The envelope is an extension of the first header."""
+    """The tenbin format, with a header frame and a data frame for each array. The envelope is an extension of the first header."""
 
     single = False
     has_envelopes = True

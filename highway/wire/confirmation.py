@@ -60,7 +60,10 @@ class Receiver:
 
 @dataclass
 class _Caller:
-    """A connection from a receiver, and received bytes to process. ``receiver`` is ``None`` until the receiver has sent its name."""
+    """A connection from a receiver.
+
+    ``said`` holds received bytes to process. ``receiver`` is ``None`` until the receiver has sent its name.
+    """
 
     said: bytearray = field(default_factory=bytearray)
     name: bytes = b""

@@ -242,7 +242,7 @@ def _plain(passport: Passport) -> tuple[Any, ...]:
 
 
 def _packed_rows(rows: Sequence[int]) -> Any:
-    """Return a range of positions as its start, step and length, and other positions as the bytes of int64 values."""
+    """Return packed positions: for a range, the start, step and length; for any other positions, the bytes of int64 values."""
     return (rows.start, rows.step, len(rows)) if isinstance(rows, range) else np.array(rows, "<i8").tobytes()
 
 

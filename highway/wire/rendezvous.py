@@ -56,7 +56,7 @@ class Directory:
         self._is_closed, self._closed = False, threading.Event()
 
     def publish(self, name: str, url: str) -> None:
-        """Publish the address of a name of this process: ``tcp://host:port``."""
+        """Publish an address, ``tcp://host:port``, under a name of this process."""
         with self._lock:
             self._published[name] = url
         self._begin()

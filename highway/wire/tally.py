@@ -67,7 +67,7 @@ class Tally:
 
 
 def read_kept(path: str) -> Counts:
-    """Return the counts of a :class:`Tally` of another process. ``path`` is the path of its descriptor in ``/proc``.
+    """Return the counts of a :class:`Tally` of another process. ``path`` is the path of the tally's descriptor in ``/proc``.
 
     Raises:
         OSError: the other process has ended, or the file at the path has no counts.

@@ -132,7 +132,7 @@ class Roles:
         return [name for name in names if self.topology.roles[name].stages and role not in self._before(name, {name})]
 
     def _before(self, role: str, seen: set[str]) -> Iterator[str]:
-        """Yield once each role that sends to a role, directly or indirectly, beginning with the sources. Links can form a cycle."""
+        """Yield each role that sends to a role, directly or indirectly. Senders come before their receivers. Links can form a cycle."""
         for edge in self._edges:
             if edge.target == role and edge.source not in seen and self.topology.roles[edge.source].stages:
                 seen.add(edge.source)

@@ -47,7 +47,7 @@ def draw(
         seed: Seed of all random numbers.
         size: Length of the longer side of each image in pixels.
         role: The role of a topology to show, if several roles have transforms.
-        variables: Values that replace values of the topology's variables.
+        variables: New values for variables of the topology.
         plugins: Modules whose classes the file is allowed to name.
 
     Raises:

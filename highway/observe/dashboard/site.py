@@ -74,7 +74,7 @@ class Site:
         look: Returns a view. The serving thread calls this function at most once per second. ``None``: the page shows the view of its
             endpoint.
         looker: Takes the batches.
-        places: The names of the links or pipelines from which ``looker`` takes batches, in the order of their numbers.
+        places: The names of the links or pipelines of ``looker``, in the same order.
         graph: The roles and links of the file; ``None`` without a file.
         check: The lines that ``highway check`` prints.
         note: A note on what the page cannot show.

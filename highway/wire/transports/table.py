@@ -24,8 +24,8 @@ class Transport:
         alone: Reason, for error messages, why URLs of this transport cannot share a socket with URLs of other transports; empty if they can
             share.
         publishes: Whether the transport supports publishers and subscribers in addition to push and pull.
-        within_process: Whether both ends are in one process. If true, the transport does not report connections, and a receiver refers to
-            the sender's memory.
+        within_process: Whether both ends are in one process. If true, the transport does not report connections, and a receiver reads the
+            sender's memory.
         checks_user: Whether an end that connects refuses processes of other users.
         is_named: Whether the locations are names at a rendezvous (:mod:`highway.wire.rendezvous`).
         prefix: Prefix of the locations that a topology uses for links on one host.

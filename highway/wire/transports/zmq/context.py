@@ -55,8 +55,8 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
 def credentials(link: Link) -> tuple[bytes, bytes]:
     """Return the user name and password with which an end announces that it is highway (ZMTP's PLAIN mechanism). Neither is secret.
 
-    The password contains the version of the announcement, and the words that identify the topology file, if any. The same bytes are the
-    domain of the end's socket.
+    The password contains the version of the announcement, and the words that identify the topology file, if any. The domain of the end's
+    socket has the same value as the password.
     """
     return _USER, f"1 {link.options.topology}".strip().encode(errors="replace")[:_LONGEST]
 

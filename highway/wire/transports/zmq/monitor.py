@@ -84,8 +84,8 @@ class Monitor:
         refused: URL -> number of failed handshakes, for an end that connects. A handshake that the other end has ended counts once. Every
             other failed handshake counts ``REFUSALS`` times.
         ended: URLs in ``refused`` to which ZeroMQ does not reconnect.
-        other_user: User ID of a process of another user to which this end has connected over a UNIX socket; ``None`` if there is no such
-            process. Root does not count as another user.
+        other_user: If this end has connected over a UNIX socket to a process of another user: the user ID. Otherwise ``None``. Root does
+            not count as another user.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], link: Link) -> None:

@@ -254,8 +254,8 @@ class ZMQReceiver(BaseSocket):
     def _leave_behind(self) -> None:
         """Disconnect from previous addresses of names as soon as all messages from these addresses are read. ZeroMQ drops unread messages.
 
-        ZeroMQ reads connections in turn, and the high-water mark limits the waiting messages of each connection. So a number of further
-        messages proves that all messages from previous addresses are read.
+        ZeroMQ reads connections in turn, and the high-water mark limits the waiting messages of each connection. So after ``_unread``
+        further messages, all messages from previous addresses are read.
         """
         self._monitor.peers()
         if not self._left <= self._monitor.closed:
