@@ -28,7 +28,8 @@ SIDE = 32  # pixels
 CASES = {
     "highway, isolated": Case("training", arguments=("isolated",)),
     "highway, in this process": Case("training", arguments=("highway",)),
-    "highway, DataLoader, 2 threads": Case("training", arguments=("highway-dataloader",)),
+    "highway, DataLoader, 2 workers": Case("training", arguments=("highway-dataloader",)),
+    "highway, DataLoader, 2 threads": Case("training", arguments=("highway-threads",)),
     "DataLoader, 1 worker": Case("training", arguments=("dataloader-1",)),
     "DataLoader, 2 workers": Case("training", arguments=("dataloader-2",)),
     "Grain, threads": Case("training", environment="grain", arguments=("grain",)),

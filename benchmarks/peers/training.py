@@ -87,14 +87,15 @@ def _items(pipeline: Any) -> Iterator[Any]:
         yield item
 
 
-def dataloader(job: Job, workers: int, library: str) -> tuple[Iterator[Any], Iterator[Any]]:
+def dataloader(job: Job, workers: int, library: str, in_threads: bool = False) -> tuple[Iterator[Any], Iterator[Any]]:
     import cv2
     from with_torch import Photos, read_cv2
 
     cv2.setNumThreads(0)
+    options = {"num_workers": workers, "persistent_workers": True, **({"workers": "threads"} if in_threads else {})}
     loader = importlib.import_module(library).DataLoader
-    small = loader(Photos(job, read_cv2), job.batch, num_workers=workers, persistent_workers=True)
-    large = loader(Blank(), batch_size=None, num_workers=workers, persistent_workers=True)
+    small = loader(Photos(job, read_cv2), job.batch, **options)
+    large = loader(Blank(), batch_size=None, **options)
     return (images for images, _ in _forever(small)), _forever(large)
 
 
@@ -145,6 +146,7 @@ LOADERS: dict[str, tuple[Callable[[Job], tuple[Iterator[Any], Iterator[Any]]], t
     "highway": (partial(highway, isolated=False), ("highway-data",)),
     "isolated": (partial(highway, isolated=True), ("highway-data",)),
     "highway-dataloader": (partial(dataloader, workers=2, library="highway.adapters.torch"), ("highway-data",)),
+    "highway-threads": (partial(dataloader, workers=2, library="highway.adapters.torch", in_threads=True), ("highway-data",)),
     "dataloader-1": (partial(dataloader, workers=1, library="torch.utils.data"), ("torch",)),
     "dataloader-2": (partial(dataloader, workers=2, library="torch.utils.data"), ("torch",)),
     "grain": (partial(grain, processes=0), ("grain",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -253,17 +253,17 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
         batched: Whether the inputs were batches.
         offset: Where the row begins in its first sequence, if sequences are split.
     """
-    inputs = [sequences.inputs[number] for number in numbers]
     if batched:
+        inputs = [sequences.inputs[number] for number in numbers]
         batches = {id(stamped): stamped for stamped in inputs}
         which = dict(zip(batches, range(len(batches)), strict=True))
         parts = [(which[id(stamped)], sequences.places[number]) for stamped, number in zip(inputs, numbers, strict=True)]
         passports = tuple([stamped.passport for stamped in batches.values()])
         keys = [key for number, place in parts for key in passports[number].keys[place : place + 1]]
     else:
-        parts = [(number, 0) for number in range(len(inputs))]
-        passports = tuple([stamped.passport for stamped in inputs])
-        keys = [key for passport in passports for key in passport.keys]
+        parts = list(zip(range(len(numbers)), repeat(0)))
+        passports = tuple([sequences.inputs[number].passport for number in numbers])
+        keys = list(chain.from_iterable([passport.keys for passport in passports]))
     epoch, _, origin, _, times, *_ = passports[0]
     made_of = Lineage(passports, parts if offset is None else [offset, parts])
     return Stamped(row, Passport(epoch, index, origin, tuple(keys), times, made_of))
