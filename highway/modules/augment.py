@@ -37,37 +37,43 @@ class Augmentations:
 
     Args:
         transforms: Transforms in order; a nested list counts as one transform. By default the list is empty.
-        deterministic: Whether to run the transforms without random numbers, for example for a validation set. Crops then take the centre.
+        deterministic: Whether to run the transforms without random numbers, for example for a validation set. Crops then take the centre of
+            the image.
         field: The name or position of the image field. By default ``"image"`` or ``"images"`` of a dict, or the first field. An array ``(B,
             H, W, C)`` and a list of images are batches. An array ``(H, W)``, or ``(H, W, C)`` with 1 to 4 channels, is one image. Other
-            arrays are errors. A batch of grey images needs a channel axis, ``(B, H, W, 1)``, and channels must be last. The field can be a
-            list of fields, such as the two images of a stereo camera. All images of a sample then must have one size, and get the same
+            arrays are errors. Channels must be last. A batch of grey images needs a channel axis, ``(B, H, W, 1)``. The field can be a list
+            of fields, such as the two images of a stereo camera. Then all images of a sample must have the same size. They get the same
             random parameters.
-        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``. For a batch, an array ``(B, N, 4)``, padded with
-            empty boxes, or a list of B arrays ``(N_i, 4)``. The result has the same form, as float32.
-        points: The field of the points, or a list of fields. Points are x and y in pixels: ``(N, 2)``, or ``(N, K, 2)`` for K points of
-            each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
-        mask: The field of the masks, or a list of fields, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
-            ``(N, H, W)`` for one mask of each of N objects. For a batch, as for ``points``. Values are never interpolated.
-        with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows are removed. The fields of ``points`` and
-            ``mask`` can be in this list. ``None``: there are no such fields. In this case, an error is raised if a transform can remove
-            boxes and a field has one row per box.
-        swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye. A pair has two indexes of points
-            in an object, or in an image with points ``(N, 2)``.
+        boxes: The name or position of the field with the boxes. A box is x1, y1, x2, y2 in pixels. For one image, the field is an array
+            ``(N, 4)``. For a batch, it is an array ``(B, N, 4)`` padded with empty boxes, or a list of B arrays ``(N_i, 4)``. The
+            transformed boxes have the same form, as float32.
+        points: The field of the points, or a list of fields. A point is x and y in pixels. For one image, the field is an array ``(N, 2)``,
+            or ``(N, K, 2)`` with K points for each of N objects. For a batch, it is an array with a first batch axis, or a list of arrays.
+        mask: The field of the masks, or a list of fields. For one image, the field is an array ``(H, W)``, ``(H, W, C)`` with channels, or
+            ``(N, H, W)`` with one mask for each of N objects. For a batch, it is an array with a first batch axis, or a list of arrays. Any
+            dtype is allowed. Values are never interpolated.
+        with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows in these fields are removed, too. The fields
+            of ``points`` and ``mask`` can be in this list. ``None`` means that there are no such fields. If boxes can be removed, and the
+            first item with boxes has such a field, an error is raised.
+        swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye. A pair consists of two indexes.
+            For points ``(N, K, 2)``, an index selects one of the K points of an object. For points ``(N, 2)``, it selects one of the N
+            points of the image.
         with_points: Fields with one entry per point, ``(N, K)`` or ``(N,)``. Entries are swapped and removed together with their points.
-        visibility: A field with one number per point, as in COCO. The number becomes 0 if the point leaves the image in any transform.
-        keep: How to treat boxes and points outside the image. Boxes are always clipped; a box outside becomes (0, 0, 0, 0). ``"cut"`` keeps
-            all boxes and points. ``"clip"`` moves points outside to the nearest place on the image's border. ``"drop"`` removes empty
-            boxes, including padding, and points ``(N, 2)`` outside, unless they belong to boxes.
-        as_list: Whether to return the images of a batch and their annotations as lists, so that images can differ in size.
+        visibility: A field with one number per point, as in COCO. If a point is outside the image after any of the transforms, its number
+            becomes 0.
+        keep: What happens to boxes and points outside the image. Boxes are always clipped to the image. A box that is completely outside
+            becomes (0, 0, 0, 0). ``"cut"`` keeps all boxes and points. ``"clip"`` also keeps them all, and moves each point that is outside
+            to the nearest place on the border of the image. ``"drop"`` removes empty boxes, including padding. It also removes points ``(N,
+            2)`` that are outside, if their field is not in ``with_boxes``.
+        as_list: Whether to return the images of a batch, and their annotations, as lists. Then the new images can differ in size.
 
     Returns:
-        The item with the transformed fields. Without ``as_list``, a batch of images is one array ``(B, H', W', C')``. If ``keep="drop"`` or
-        :class:`SanitizeBoxes` can remove rows of a field, the field is a list.
+        The item with the transformed fields. Without ``as_list``, the images of a batch are one array ``(B, H', W', C')``. A field of a
+        batch becomes a list if ``keep="drop"`` or :class:`SanitizeBoxes` can remove its rows.
 
     Raises:
-        ConfigError: ``transforms`` contains an object that is no transform; a transform needs ``boxes``; or ``with_boxes`` or another
-            parameter needs ``boxes`` or ``points`` (on construction).
+        ConfigError: ``transforms`` contains an object that is not a transform; a transform or a parameter needs ``boxes`` or ``points``,
+            which is not given; or a parameter is not valid (on construction).
         KeyError: a field does not exist.
         ValueError: an array is not an image or is ambiguous, the new images of a batch differ in shape, or annotations do not fit the
             images.
@@ -151,7 +157,7 @@ class Augmentations:
         return done
 
     def _one(self, given: dict[str, Any], out: np.ndarray | None, rng: Generator | None) -> dict[str, Any]:
-        """Transform one image and its annotations. The last transform can write into ``out``, a row of the batch."""
+        """Transform one image and its annotations. The last transform can write its result into ``out``, a row of the output batch."""
         belongs, chain = self._targets.checked(given), self._chain
         image, boxes = belongs.pop("image"), belongs.get("boxes")
         size: Size = image.shape[:2]
@@ -190,7 +196,7 @@ class Augmentations:
             belongs.update({role: rows_where(value, stay) for role, value in belongs.items() if self._targets.goes_with_boxes(role)})
 
     def _move_points(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
-        """If the image is mirrored, swap the moved points and their fields. Then clip or remove points, depending on ``keep``."""
+        """Apply ``swap_points`` to the moved points, and apply ``keep`` to points outside the image."""
         points = belongs["points"]
         together = [role for role in belongs if self._targets.goes_with_points(role)]
         if self.swap_points and len(points) and self._mirrors(params, size):
@@ -205,7 +211,7 @@ class Augmentations:
             belongs.update({role: rows_where(belongs[role], stay) for role in together})
 
     def _mirrors(self, params: Any, size: Size) -> bool:
-        """Return whether an image is mirrored. This is so if the order of three of its corners changes from clockwise to anticlockwise."""
+        """Return whether the transforms mirror an image: three of its corners then change from clockwise to anticlockwise order."""
         height, width = size
         corners = np.array([[0, 0], [width, 0], [0, height]], np.float32)
         first, right, below = self._chain.points(corners, params, size).astype(np.float64)
@@ -240,5 +246,5 @@ class Augmentations:
 
 
 def _split(fields: Fields | None) -> tuple[str | int | None, list[str | int]]:
-    """Return the first of several fields, and the others."""
+    """Return the first field, and a list of the other fields."""
     return (fields[0], fields[1:]) if isinstance(fields, list) else (fields, [])

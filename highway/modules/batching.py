@@ -37,26 +37,27 @@ class Batch(RaggedOptions, _OfSamples):
     Args:
         batch_size: Number of samples per batch, at least 1.
         drop_last: Whether to drop the last batch if it has fewer samples.
-        as_list: Whether each field becomes a list of the samples' values instead of an array. The values can then have any shapes and
-            types.
+        as_list: Whether a field of a batch is a list of values instead of an array. The values can then have any shapes and types.
         ragged: How to stack ragged fields, such as boxes. A field is ragged if the length of its first axis differs from sample to sample.
-            ``"pad"`` makes an array ``(B, N, ...)``, where N is the greatest length in the batch, rounded up to a multiple of ``multiple``.
-            A new field ``<field>_count``, int32 ``(B,)``, has the lengths. ``"offsets"`` concatenates the values. A new field
-            ``<field>_offsets``, int32 ``(B + 1,)``, has the start of each sample, and the end. ``"list"`` makes a list of arrays.
-        fields: The ragged fields, by name or position. ``None`` selects all fields that have an axis. With ``None``, N is not rounded up if
-            all samples of a batch have the same length.
-        multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
+            ``"pad"`` creates an array ``(B, N, ...)``. N is the greatest length in the batch, rounded up to a multiple of ``multiple``. A
+            new field ``<field>_count``, int32 ``(B,)``, contains the lengths. ``"offsets"`` concatenates the values along the first axis. A
+            new field ``<field>_offsets``, int32 ``(B + 1,)``, contains the index at which the values of each sample start, and finally the
+            total length. ``"list"`` creates a list of arrays.
+        fields: The ragged fields, by name or position. ``None`` selects all fields that have at least one axis. With ``None``, N is not
+            rounded up if all samples of a batch have the same length.
+        multiple: N is rounded up to a multiple of this number. A greater number leads to fewer different shapes of batches.
         pad_to: A fixed N, as one number, or as a dict from fields to numbers. A sample longer than N raises an error.
         fill: Padding value, as one number, or as a dict from fields to numbers.
 
     Yields:
         Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
-        tuple keeps its type, and each of its fields is stacked. In a tuple, counts and offsets come after all other fields. The passport
-        (the metadata of an item) has the epoch, origin and times of the first sample, a running index, and the keys of all samples.
+        tuple keeps its type, and its inner fields are stacked. If items are tuples, the counts and offsets come after all other fields. The
+        passport (the metadata of an item) contains the epoch, origin and times of the first sample. Its index counts the batches. Its keys
+        are the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; a sample is longer than ``pad_to``;
-            or a dtype cannot hold ``fill``. The message names the field.
+            or ``fill`` does not fit into the dtype of a field. The message names the field.
         KeyError: a field in ``fields`` does not exist.
 
     >>> samples = [{"x": n} for n in range(3)]
@@ -86,11 +87,11 @@ class Batch(RaggedOptions, _OfSamples):
 @checked
 @dataclass
 class BatchByShape:
-    """Stack samples of equal shapes and dtypes into batches. A batch is yielded as soon as it is full.
+    """Stack samples of equal shapes and dtypes into batches. A full batch is yielded at once.
 
     Args:
         batch_size: Number of samples per batch, at least 1.
-        drop_last: Whether to drop the smaller batches at the end.
+        drop_last: Whether to drop the batches that are not full at the end of an epoch.
 
     For each combination of shapes and dtypes, up to ``batch_size - 1`` samples are buffered.
 
@@ -125,18 +126,20 @@ class _OfLengths:
 @checked
 @dataclass
 class Bucket(RaggedOptions, _OfLengths):
-    """Batch samples of similar length, to reduce padding. A batch is yielded as soon as it is full.
+    """Batch samples of similar length, to reduce padding. A full batch is yielded at once.
 
     Args:
-        boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets: for lengths below 64,
-            from 64 to 127, and from 128 on.
+        boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets, for lengths below 64,
+            from 64 to 127, and of at least 128.
         batch_sizes: Number of samples per batch for each bucket. Two boundaries define three buckets, so three numbers are required.
-        by: How to determine the length of a sample: the name or position of the field whose length counts, or a function of the sample.
-        drop_last: Whether to drop the smaller batches at the end.
-        pad_to_boundary: Whether to pad fields to the greatest length of their bucket, the upper boundary minus 1. Otherwise, fields are
-            padded to the greatest length in the batch. The last bucket has no upper boundary, so a sample in this bucket raises an error.
+        by: The length of a sample: the name or position of a field, whose length is used, or a function that returns the length for a
+            sample.
+        drop_last: Whether to drop the batches that are not full at the end of an epoch.
+        pad_to_boundary: Whether to pad ragged fields to the greatest length of their bucket, which is its upper boundary minus 1.
+            Otherwise, they are padded to the greatest length in the batch. With ``True``, a sample in the last bucket raises an error,
+            because this bucket has no upper boundary.
         ragged: How to stack ragged fields; see :class:`Batch`. ``None``: stack samples without padding.
-        fields: The ragged fields. ``None``: all fields that have an axis.
+        fields: The ragged fields, by name or position. ``None``: all fields that have at least one axis.
         multiple: The length of padded fields is rounded up to a multiple of this number.
         pad_to: A fixed length of padded fields, as one number, or as a dict from fields to numbers.
         fill: Padding value, as one number, or as a dict from fields to numbers.
@@ -193,9 +196,10 @@ class Bucket(RaggedOptions, _OfLengths):
 
 
 def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
-    """Yield batches of samples of the same kind.
+    """Yield batches. ``kind`` groups the samples: all samples of a batch have the same kind.
 
-    A batch is yielded as soon as it has ``size(kind)`` samples. At the end, yield the smaller batches, unless ``drop_last`` is set.
+    A batch is yielded as soon as it has ``size(kind)`` samples. At the end, the batches that are not full are yielded, unless ``drop_last``
+    is set.
     """
     position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)
     index = position.value  # the index of the next batch
@@ -243,13 +247,14 @@ class Unbatch:
     """Split batches into samples. The samples are views of the batches.
 
     Args:
-        ragged: How :class:`Batch` has stacked the ragged fields: ``"pad"`` or ``"offsets"``. A sample gets its own rows of these fields,
-            and no counts or offsets.
-        fields: The ragged fields. ``None``: the fields of a dict that have counts or offsets. For tuples, you must list the fields.
+        ragged: How :class:`Batch` has stacked the ragged fields: ``"pad"`` or ``"offsets"``. A sample gets its own rows of these fields.
+            The fields with counts or offsets are removed.
+        fields: The ragged fields. ``None``: the fields of a dict that have counts or offsets. If batches are tuples, you must list the
+            fields.
 
     Yields:
-        Items of the batches' type, without the batch axis. The passport (metadata) of a sample is the passport of its batch, but with a
-        running index and the key of the sample.
+        Items of the batches' type, without the batch axis. The passport (metadata) of a sample is a copy of the passport of its batch. Its
+        index counts the samples, and its key is the key of the sample.
 
     Raises:
         ValueError: the fields of a batch differ in the length of their first axis, or counts or offsets do not fit the values.

@@ -21,12 +21,12 @@ from highway.reading.plan import RowRanges
 from highway.reading.share import CacheOrder
 from highway.stores.url import is_url
 
-_AT_EPOCH = "at epoch"  # marks a state at the beginning of an epoch; the cache might be complete then
+_AT_EPOCH = "at epoch"  # marks a state at the beginning of an epoch. When a run resumes from it, the cache might be complete
 
 
 @dataclass
 class Gate:
-    """The source before a cache.
+    """A wrapper for the source before a cache.
 
     If a run starts or resumes at the beginning of an epoch, the gate opens the cache. If the cache is complete, the gate yields no items.
     """
@@ -38,7 +38,7 @@ class Gate:
         source = Traits.of(self.stands_for)
         at_epoch = (
             source.at_epoch if source.items_of_rank is not None else None
-        )  # the ranks of a reader keep to the samples of their caches
+        )  # before a cache, a rank of a reader reads the same samples in each epoch
         return replace(
             source,
             stands_for=self.stands_for,
@@ -83,61 +83,64 @@ def _is_folder(path: str) -> bool:
 class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
-    In the first epoch, the items pass unchanged; with ``batch_size``, their samples are combined into batches. Later runs use a cache in a
-    folder again if the files, the parameters and the code of the stages before the cache have not changed. If one of these stages draws
-    random numbers, the seed must not change either. After a change, the cache is built again. Put random crops and flips after the cache,
-    because stages before the cache draw random numbers only once.
+    In the first epoch, the cache passes the items on unchanged. With ``batch_size``, it combines the samples into batches. A later run uses
+    a cache in a folder again if the files, the parameters and the code of the stages before the cache have not changed. If one of these
+    stages draws random numbers, the seed must not have changed either. After a change, the cache is built again. Put random crops and flips
+    after the cache, because stages before the cache draw random numbers only once.
 
-    An unfinished cache is discarded. While one process writes the cache, other processes with the same folder run without a cache. At the
-    beginning of each epoch, these processes check whether the cache is complete. If it is complete, they use it. If the samples do not fit
-    into the budget, highway logs a warning once, and every epoch runs all stages.
+    If a run ends while it writes the cache, the unfinished cache is discarded. While one process writes the cache, other processes with the
+    same folder run without a cache. At the beginning of each epoch, these processes check whether the cache is complete. If it is complete,
+    they use it. If the samples do not fit into ``budget``, highway logs a warning once, and every epoch runs all stages.
 
-    **Ranks.** If the first stage is a reader, each rank reads the samples of its epoch 0 in every epoch. The samples of a rank depend only
-    on the seed and the number of ranks. The order of an epoch is the same with and without a complete cache. Therefore, the ranks together
-    read all samples, even if the samples of one rank do not fit into its budget, or its cache lacks skipped samples. Other sources, such
-    as ``Mix``, give a rank different samples in each epoch. If such a source runs on several ranks, the cache must be complete after the
-    first epoch. Otherwise, the run raises ``ConfigError``.
+    **Ranks.** If the first stage is a reader, a rank reads the same samples in every epoch: the samples that it would read in epoch 0.
+    These samples depend only on the seed and the number of ranks. The order of an epoch is the same with and without a complete cache.
+    Therefore, all ranks together always read all samples. This is true even if one rank has no cache, because its samples do not fit into
+    ``budget``, or if its cache lacks samples that were skipped. Other sources, such as ``Mix``, give a rank different samples in each
+    epoch. If such a source runs on several ranks, and the cache is not complete after the first epoch, the run raises ``ConfigError``.
 
-    **Samples that cannot be read.** If ``on_error="skip"`` has skipped samples, the cache tries these samples again in the next epoch. A
-    sample that fails twice is not tried again. In batches of a reader, the next sample of the epoch replaces this sample. The counter
-    ``skipped`` of the stage ``Cache.epochs`` counts the missing samples of each epoch. The cache checks each sample when it is first read.
-    If samples are damaged, highway logs a warning, and the stages before the cache create the samples again.
+    **Samples that cannot be read.** If samples are skipped because of ``on_error="skip"``, the cache requests these samples again in the
+    next epoch. A sample that fails twice is not requested again. If a reader yields batches, the next sample of the epoch replaces a
+    skipped sample. The counter ``skipped`` of the stage ``Cache.epochs`` counts the missing samples of each epoch. The cache verifies each
+    sample when the sample is first read. If samples of the cache are damaged, highway logs a warning, and the stages before the cache
+    create these samples again.
 
-    **Resume.** If a run is interrupted while it writes the cache, the resumed run begins this epoch again and fills the cache. If a cache
-    in a folder is complete, a run resumes at once. If the cache is in memory, the resumed run first reads an epoch to fill the cache, and
-    does not yield this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
+    **Resume.** If a run is interrupted while it writes the cache, the resumed run repeats this epoch from its beginning, and fills the
+    cache. If a cache in a folder is complete, a run resumes at once. If the cache is in memory, the resumed run first reads an epoch to
+    fill the cache, and does not yield this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
 
-    If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder. It
-    raises no error if all of these conditions are met:
+    If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder. It does
+    not raise this error if all of these conditions are true:
 
     - The first stage is a reader without ``shuffle="blocks"``.
-    - All other stages before the cache are maps.
+    - All other stages before the cache are maps, which return one output for each input.
     - The maps do not have ``on_error="skip"``. They neither skip items nor draw random numbers.
 
     Args:
-        path: A folder that contains only the cache. It is created if necessary. Each rank uses a subfolder, such as ``rank-0-of-4``. If you
-            change the number of ranks, remove the old subfolders yourself. With ``None``, the cache is in memory, and only for this run.
-        budget: Maximum size in bytes. By default nine tenths of the free disk space, or half of the free memory, divided by the number of
-            ranks on this machine.
+        path: A folder that contains only the cache. It is created if it does not exist. If there are several ranks, each rank uses a
+            subfolder, such as ``rank-0-of-4``. If you change the number of ranks, remove the old subfolders yourself. With ``None``, the
+            cache is in memory, and is lost at the end of the run.
+        budget: Maximum size in bytes. The default for a folder is nine tenths of the free disk space. The default for a cache in memory is
+            half of the free memory. Both are divided by the number of ranks on this machine.
         batch_size: Number of samples per output batch, if the inputs are samples. The last batch of an epoch can be smaller. With ``None``,
-            outputs are batches if inputs are batches, and samples if inputs are samples.
-        stack: For batches: whether output fields are arrays with a batch axis. With ``False``, fields that have axes, such as images, are
-            lists of read-only arrays, which can differ in shape.
-        shuffle: Whether each epoch has its own order. With ``False``, all epochs have the order of the first epoch.
+            batches lead to batches, and samples lead to samples.
+        stack: Whether the fields of output batches are arrays with a batch axis. With ``False``, fields whose values have axes, such as
+            images, are lists of read-only arrays. These arrays can differ in shape.
+        shuffle: Whether each epoch has a different order. With ``False``, all epochs have the order of the first epoch.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
         epochs: Number of epochs to yield. ``None``: the number of epochs of the reader before the cache, or unlimited.
-        key: A text that identifies the data. Required if highway cannot identify the data by the stages before the cache.
-        batched: Whether the inputs are batches. With ``True``, output batches have the size of the input batches. With ``False``, the
-            inputs are samples. Without ``batch_size``, each output is then a sample of the same type, with read-only arrays. ``None``:
-            highway derives this from the stages before the cache, such as :class:`Batch`, readers or :class:`Unbatch`, or from the keys and
-            fields of the first item.
+        key: A text that identifies the cached data. Change it when the data changes. It is required if highway cannot detect whether the
+            stages before the cache have changed.
+        batched: Whether the inputs are batches. With ``True``, output batches have the size of the input batches. With ``False`` and
+            without ``batch_size``, each output is a sample of the same type as the input, with read-only arrays. With ``None``, highway
+            decides by the stages before the cache, such as :class:`Batch`, readers or :class:`Unbatch`, or by the keys and fields of the
+            first item.
 
     Yields:
-        Tuples, lists or dicts like the inputs. The passport (the metadata of an item) has the epoch, the index within the epoch, and the
-        keys of the samples.
+        Tuples, lists or dicts like the inputs. The passport (the metadata of an item) contains the epoch, the index within the epoch, and
+        the keys of the samples.
 
-    Single samples can contain arrays of numbers, NumPy and Python numbers, ``str``, ``bytes``, ``None``, and lists and dicts of plain
-    numbers and texts.
+        If the inputs are samples and ``batch_size`` is ``None``, the samples can contain arrays of numbers, NumPy and Python numbers,
+        ``str``, ``bytes``, ``None``, and lists and dicts of plain numbers and texts.
 
     >>> from highway import Pipeline
     >>> samples = [{"id": 1, "boxes": [[4, 2]]}, {"id": 2, "boxes": []}]
@@ -146,12 +149,12 @@ class Cache:
     True
 
     Raises:
-        ConfigError: a parameter is out of its range. When the cache runs: ``key`` or ``batched`` is required; the folder has files that do
-            not belong to a cache; or the cache is incomplete after the first epoch of a source that gives a rank different samples in each
-            epoch.
-        DamagedError: samples are damaged, and the stages before the cache do not create the same samples again.
+        ConfigError: a parameter is out of its range. The following errors are raised when the pipeline runs: ``key`` or ``batched`` is
+            required; the folder contains files that do not belong to a cache; or the source gives a rank different samples in each epoch,
+            and the cache is not complete after the first epoch.
+        DamagedError: samples of the cache are damaged, and the stages before the cache do not create the same samples again.
         OSError: the folder cannot be created or written to. A full disk is not an error.
-        ItemError: the cache cannot hold a field, or cannot restore the field exactly.
+        ItemError: the cache cannot store a field, or cannot restore it exactly.
         ValueError: the samples differ in their fields or field types; or they are stacked and differ in shape.
     """
 
@@ -192,7 +195,7 @@ class Cache:
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return the stages that replace this stage and all ``stages`` before it.
 
-        The cache needs the stages before it for its key and its number of epochs. :class:`Gate` skips the source if the cache is complete.
+        The cache needs these stages for its key and its number of epochs. :class:`Gate` skips the source if the cache is complete.
         """
         source, *rest = unique(stages)
         if isinstance(source.op, RowRanges):

@@ -25,7 +25,7 @@ from highway.process.aligned import aligned
 from highway.reading.decode import DecodeOptions
 
 _MOST = 16  # maximum number of images to decode at once
-_WORK = 0.012  # maximum seconds of CPU time per group of images, because the first image of a group waits for the last image
+_WORK = 0.012  # maximum seconds of CPU time for a group of images; the first image must wait until the last image is decoded
 
 
 @dataclass
@@ -45,7 +45,8 @@ class DecodeImage(DecodeOptions, _OfField):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of the image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring the image left to right. Requires ``shape`` or ``crop``.
-        antialias: Whether each output pixel of a smaller image is the average of all its source pixels. Slower, but smoother.
+        antialias: Whether each pixel of an image that becomes smaller is the average of all its source pixels. This is slower, but
+            smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Returns:
@@ -98,7 +99,7 @@ class DecodeImage(DecodeOptions, _OfField):
 class _Together:
     """Decodes all images that wait for a worker in one call, without the GIL.
 
-    Pixels and errors are the same as if each image is decoded alone.
+    The pixels and errors are the same as when the images are decoded one by one.
 
     Args:
         map: The map, which decodes one image.
@@ -130,7 +131,7 @@ class _Together:
                 yield None, batch.replace(item, {self._map.field: images[place]})
 
     def _decoded(self, items: Sequence[Stamped]) -> tuple[tuple[np.ndarray, ...], dict[int, Exception]]:
-        """Return the images, and the errors as a dict. The keys are the positions of images that cannot be decoded."""
+        """Return the images, and a dict from the positions of images that cannot be decoded to their errors."""
         files, errors, flipped = list[File](), dict[int, Exception](), np.zeros(len(items), np.bool_)
         for place, (item, _) in enumerate(items):
             try:

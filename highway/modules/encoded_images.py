@@ -34,7 +34,7 @@ class _OfFiles:
 @checked
 @dataclass
 class EncodedImageReader(Batching, _OfFiles):
-    """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
+    """Read labelled image files from one folder per label, and yield batches of encoded images for :class:`DecodeBatch`.
 
     With the same seed, the batches contain the same files as the batches of :class:`ImageFileReader`. This stage does not decode, so one
     machine can feed many other machines.
@@ -44,13 +44,13 @@ class EncodedImageReader(Batching, _OfFiles):
             :class:`ImageFileReader`. ``highway:photos/train`` and ``highway:photos/val`` are folders of the highway package.
         batch_size: Number of images per batch, at least 1. Pass this number or ``global_batch_size``.
         epochs: Number of passes over the images, or ``None`` to repeat indefinitely.
-        num_workers: Number of threads that read, at least 1. ``Stage(reader, num_workers=...)`` overrides this number. More threads help if
-            opening a file takes time.
+        num_workers: Number of threads that read files, at least 1. ``Stage(reader, num_workers=...)`` overrides this number. More threads
+            help if opening a file is slow.
 
     Yields:
-        ``(data, sizes, labels)``: uint8 ``(N,)``, the concatenated bytes of all files; int32 ``(B,)``, the size of each file in bytes; and
-        int32 ``(B,)``, the labels. The passport (the metadata of a batch) contains the keys: the paths of the files, relative to
-        ``data_dir``.
+        Tuples ``(data, sizes, labels)``. ``data``, uint8 ``(N,)``, contains the concatenated bytes of all files. ``sizes``, int32 ``(B,)``,
+        contains the size of each file in bytes. ``labels`` is int32 ``(B,)``. The passport (the metadata of a batch) contains the keys: the
+        paths of the files, relative to ``data_dir``.
 
     Raises:
         ConfigError: a parameter is out of its range.
@@ -86,11 +86,12 @@ class DecodeBatch(DecodeOptions):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether each output pixel of a smaller image is the average of all its source pixels. Slower, but smoother.
+        antialias: Whether each pixel of an image that becomes smaller is the average of all its source pixels. This is slower, but
+            smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Returns:
-        ``(images, labels)``: uint8 ``(B, H, W, 3)`` in RGB, and int32 ``(B,)``.
+        A tuple ``(images, labels)``. The images are uint8 ``(B, H, W, 3)`` in RGB. The labels are int32 ``(B,)``.
 
     Raises:
         ConfigError: a parameter is out of its range, or both or neither of ``shape`` and ``crop`` are given.
@@ -122,7 +123,7 @@ class DecodeBatch(DecodeOptions):
             except ImageError as error:
                 error.add_note(f"image {row} of a batch of {len(files)}")
                 raise
-        return images, aligned_copy(labels)  # labels from a link might not be aligned
+        return images, aligned_copy(labels)  # labels that were received from another process might not be aligned
 
 
 def _files(item: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:

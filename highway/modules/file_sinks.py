@@ -1,4 +1,4 @@
-"""Sinks that write samples into files. They use the writers of the formats."""
+"""Sinks that write samples into files. Each file format has a writer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST = 10_000  # default number of samples per file
 
 
 class SampleSink:
-    """Base class of sinks that write samples. A sample is a dict with a key. If an item is a batch, an error is raised."""
+    """Base class of sinks that write samples. Each sample is a dict and has a key. A batch raises an error."""
 
     def __highway__(self) -> Traits:
         return Traits(after=self._after)
@@ -37,7 +37,9 @@ class SampleSink:
         return [*stages, Stage(self)]
 
     def keyed(self, item: Item, passport: Passport) -> tuple[str, Mapping[str, Any]]:
-        """Return the sample and its key. If the passport (the sample's metadata) has no key, the key consists of epoch and index.
+        """Return the key and the fields of a sample.
+
+        If its passport (metadata) has no key, epoch and index form the key, such as ``000-000000017``.
 
         Raises:
             TypeError: the item is not a dict.
@@ -66,7 +68,7 @@ class _FileSink(SampleSink):
         path: Output path or URL. Missing folders are created.
     """
 
-    format: ClassVar[str]  # name of the format, whose writer gets the path and the sink's own parameters
+    format: ClassVar[str]  # the name of the format
 
     path: str
 
@@ -115,15 +117,15 @@ class NpzSink(_Numbered):
     """Write samples as the rows of arrays into ``.npz`` files, which :class:`~highway.datasets.Npz` reads.
 
     All samples must have the same fields, shapes and dtypes. A file gets its final name only when it is complete. Unfinished files are
-    removed if the pipeline fails or is stopped. The key of a sample is the key in its passport. If the passport has no key, the key
-    consists of epoch and index.
+    removed if the pipeline fails or is stopped. The key of a sample is the key in its passport (its metadata). If the passport has no key,
+    the epoch and the index form the key, such as ``000-000000017``.
 
     Raises:
-        ConfigError: ``path`` has several number formats; or ``max_samples`` is given, and ``path`` has no number format.
+        ConfigError: ``path`` contains several number formats; or ``max_samples`` is given, but ``path`` contains no number format.
         FileExistsError: the file exists.
         PipelineError: a stage before the sink yields batches.
         ValueError: an item is a batch.
-        TypeError: an item is not a dict, differs from the first item in its fields, or has a value that an array cannot hold.
+        TypeError: an item is not a dict, its fields differ from the fields of the first item, or an array cannot hold one of its values.
 
     >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(3)]
     >>> Pipeline([samples, NpzSink("points.npz")]).run()
@@ -139,7 +141,7 @@ class NpzSink(_Numbered):
 class TFRecordSink(_Numbered):
     """Write samples as Examples into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
 
-    Files, keys and errors are the same as for :class:`NpzSink`. A value that an Example cannot hold raises a TypeError.
+    File names, keys and errors are the same as for :class:`NpzSink`. A value that an Example cannot hold raises a TypeError.
 
     Args:
         max_samples: Number of samples per file. Requires a number format in ``path``, such as ``%05d``.
@@ -160,7 +162,7 @@ class LMDBSink(_FileSink):
     Keys and errors are the same as for :class:`NpzSink`. If a key already exists, the sink appends a number to the key.
 
     Args:
-        path: Output path or URL. If it ends in ``.mdb``, the database is a file, otherwise a folder.
+        path: Output path or URL. If the path ends in ``.mdb``, the database is a file. Otherwise, it is a folder.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
     >>> Pipeline([samples, LMDBSink("texts.lmdb")]).run()
@@ -176,8 +178,8 @@ class LMDBSink(_FileSink):
 class ParquetSink(_Numbered):
     """Write samples as the rows of Parquet files, which :class:`~highway.datasets.Parquet` reads.
 
-    Files, keys and errors are the same as for :class:`NpzSink`. If a column cannot hold a value, or a value has another type than earlier
-    values, the sink raises a TypeError.
+    File names, keys and errors are the same as for :class:`NpzSink`. A value raises a TypeError if a column cannot hold it, or if its type
+    differs from the type of earlier values.
 
     Args:
         rows_per_block: Number of rows per row group. ``None``: a row group ends after 65,536 rows, or when its values reach 16 MiB.
@@ -199,7 +201,7 @@ class ParquetSink(_Numbered):
 class ArrowSink(_Numbered):
     """Write samples as the rows of Arrow files, which :class:`~highway.datasets.Arrow` reads row by row.
 
-    Files, keys and errors are the same as for :class:`ParquetSink`.
+    File names, keys and errors are the same as for :class:`ParquetSink`.
 
     Args:
         rows_per_block: Number of rows per record batch. ``None``: a record batch ends after 65,536 rows, or when its values reach 16 MiB.
@@ -219,7 +221,7 @@ class ArrowSink(_Numbered):
 class ArrayRecordSink(_Numbered):
     """Write samples as Examples into ArrayRecord files, which :class:`~highway.datasets.ArrayRecord` reads.
 
-    Files, keys and errors are the same as for :class:`TFRecordSink`.
+    File names, keys and errors are the same as for :class:`TFRecordSink`.
 
     Args:
         max_samples: Number of samples per file. Requires a number format in ``path``, such as ``%05d``.
@@ -273,7 +275,7 @@ class LevelDBSink(_FileSink):
 class HDF5Sink(_Numbered):
     """Write samples into HDF5 files, as rows of datasets. :class:`~highway.datasets.HDF5` reads these files.
 
-    All samples must have the same fields. Files, keys and errors are the same as for :class:`NpzSink`.
+    All samples must have the same fields. File names, keys and errors are the same as for :class:`NpzSink`.
 
     Args:
         max_samples: Number of samples per file. Requires a number format in ``path``, such as ``%05d``.

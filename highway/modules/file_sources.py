@@ -1,4 +1,4 @@
-"""Sources for file formats. Each source is a :class:`~highway.modules.Reader` of the format's dataset."""
+"""Sources for file formats. Each source is a :class:`~highway.modules.Reader` with the dataset of one format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _FileSource(Batching, _OfPath):
     fields: dict[str, str] | None = None
 
     def open(self) -> Dataset:
-        """Return the dataset of the format. The dataset gets all parameters of this source, except the parameters of a reader."""
+        """Return the dataset. It gets the parameters of this source that are not parameters of a reader."""
         reading = {field.name for base in (Batching, _OfPath) for field in fields(base)}
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)
@@ -87,7 +87,7 @@ class _KeyedSource(_FileSource):
 @checked
 @dataclass
 class LMDBSource(_KeyedSource):
-    """Read the values of an LMDB database, including databases of tensorpack and Caffe: ``Reader(LMDB(path), batch_size)``.
+    """Read the values of an LMDB database, which can also come from tensorpack or Caffe: ``Reader(LMDB(path), batch_size)``.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}], LMDBSink("texts.lmdb")]).run()
     >>> list(Pipeline([LMDBSource("texts.lmdb", None, epochs=1)]))
@@ -100,7 +100,7 @@ class LMDBSource(_KeyedSource):
 @checked
 @dataclass
 class LevelDBSource(_KeyedSource):
-    """Read the values of a LevelDB database, including databases of Highway (2017): ``Reader(LevelDB(path), batch_size)``.
+    """Read the values of a LevelDB database, which can also come from Highway (2017): ``Reader(LevelDB(path), batch_size)``.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}], LevelDBSink("texts.leveldb")]).run()
     >>> list(Pipeline([LevelDBSource("texts.leveldb", None, epochs=1)]))
@@ -115,7 +115,7 @@ class LevelDBSource(_KeyedSource):
 class HDF5Source(_FileSource):
     """Read the rows of the datasets in an HDF5 file: ``Reader(HDF5(path), batch_size)``.
 
-    If the datasets are stored in chunks, ``shuffle="blocks"`` is fastest.
+    For datasets that are stored in chunks, ``shuffle="blocks"`` is fastest.
 
     Args:
         path: The file.

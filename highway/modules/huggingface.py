@@ -1,4 +1,4 @@
-"""A source that reads streams of Hugging Face."""
+"""A source for streamed datasets of Hugging Face."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class HuggingFaceSource:
     If a dataset has random access, use ``Reader(HuggingFace(...))`` in place of this source. The reader shuffles, supports ranks, and
     resumes without reading data again.
 
-    Images and sounds are encoded bytes. A run resumes from the stream's own state. This state does not contain the buffer of
-    ``stream.shuffle``. So if the stream is shuffled, the resumed run reads the epoch again from its start, and skips the samples before the
-    saved position.
+    Images and sounds are encoded bytes. A run resumes from the state of the Hugging Face stream. This state does not contain the buffer of
+    ``stream.shuffle``. If the stream is shuffled, the resumed run therefore reads the epoch again from its start, and skips the samples
+    before the saved position.
 
     Args:
         dataset: An ``IterableDataset`` of the package ``datasets``, a name for ``load_dataset``, or a folder of ``save_to_disk``. For
             several ranks, use ``split_dataset_by_node``.
         split: The split to read, such as ``"train"``.
-        config: The second argument of ``load_dataset``, for names with several configurations.
+        config: The second argument of ``load_dataset``. It selects one of several configurations of a dataset.
         fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
             ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
         key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise samples have no keys.
         nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
-        epochs: Number of passes over the stream, or ``None`` to repeat indefinitely. Each pass begins with a call of ``set_epoch``.
+        epochs: Number of passes over the stream, or ``None`` to repeat indefinitely. Each pass calls ``set_epoch`` of the stream first.
 
     Yields:
-        A dict for each row, with the same types as in :class:`~highway.datasets.Parquet`. The passport (the metadata of an
-        item) has the epoch, the index within the epoch, and the key.
+        A dict for each row, with the same types as in :class:`~highway.datasets.Parquet`. The passport (the metadata of an item) contains
+        the epoch, the index within the epoch, and the key.
 
     Raises:
-        ConfigError: the package ``datasets`` is not installed, there are several splits, or ``dataset`` is not a stream.
-        DatasetError: a column is missing, there is a null, or an epoch has no samples.
+        ConfigError: the package ``datasets`` is not installed, ``split`` does not select one of several splits, or ``dataset`` is not a stream.
+        DatasetError: a column is missing, a row has a null without replacement, or an epoch has no samples.
 
     >>> from datasets import Dataset
     >>> stream = Dataset.from_dict({"text": ["a", "b"]}).to_iterable_dataset()
@@ -88,7 +88,7 @@ class HuggingFaceSource:
         return _Again(_Reading(self, here()))
 
     def _remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
-        """Create a sample again. If samples are requested in order, the stream is read only once."""
+        """Create a sample again. Successive samples are read in one pass over the stream."""
         return self._again.sample(epoch, index, *part)
 
 
@@ -96,7 +96,7 @@ class _Reading:
     """A stream that is being read.
 
     Attributes:
-        position: The position after the last sample: a state of the stream, and the number of examples since this state.
+        position: The position after the last sample: a state of the stream, and the number of examples that were read since this state.
     """
 
     def __init__(self, source: HuggingFaceSource, context: Context) -> None:
@@ -112,9 +112,9 @@ class _Reading:
         self.position: list[Any] = [None, 0]
 
     def samples(self, epoch: int, index: int, state: Any, passed: int) -> Iterator[Stamped]:
-        """Yield the samples of an epoch after ``state``.
+        """Yield the samples of an epoch that follow ``state``, except the first ``passed`` samples.
 
-        Skip the first ``passed`` of them. The first yielded sample gets index ``index``.
+        The first yielded sample gets the index ``index``.
         """
         for example in self._examples_from(self._stream, epoch, state, passed):
             again = Lineage(part=[state, passed])
@@ -132,7 +132,7 @@ class _Reading:
 
 
 class _Again:
-    """Reads samples again. It stores the iterator, so that samples in order are read without a restart."""
+    """Reads samples again. Successive samples are read in one pass."""
 
     def __init__(self, reading: _Reading) -> None:
         self._reading = reading
