@@ -47,7 +47,8 @@ class HuggingFaceSource:
         the epoch, the index within the epoch, and the key.
 
     Raises:
-        ConfigError: the package ``datasets`` is not installed, ``split`` does not select one of several splits, or ``dataset`` is not a stream.
+        ConfigError: the package ``datasets`` is not installed, ``split`` does not select one of several splits, or ``dataset`` is not a
+            stream.
         DatasetError: a column is missing, a row has a null without replacement, or an epoch has no samples.
 
     >>> from datasets import Dataset

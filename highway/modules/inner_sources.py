@@ -1,6 +1,7 @@
-"""Iterate over sources inside a component, such as the sources that ``Mix`` combines.
+"""Iterate over the inner sources of a component, such as the sources that ``Mix`` combines.
 
-A source is an iterable, a function, a reader or a pipeline. A *passport* is the metadata of an item: epoch, index, keys and more.
+A source is an iterable, a function, a reader or a pipeline. Some sources *number their epochs*, as readers do: the passport (metadata) of
+an item contains its epoch. Other sources, such as lists, do not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, EndOfStream, PipelineError
 from highway.reading.several import Combining, SeveralAnew, SourceInside
 
-_APART = 0x9E3779B97F4A7C15  # difference of the seeds of two successive passes; odd, so that the seeds of all passes differ
+_APART = 0x9E3779B97F4A7C15  # difference between the seeds of successive passes; because it is odd, the seeds of all passes differ
 
 
 class InnerSource:
@@ -33,7 +34,7 @@ class InnerSource:
     Args:
         source: An iterable, a function, a reader or a pipeline.
         context: The context of the stage.
-        state: The position to resume from, from :meth:`state`.
+        state: The position to resume from, as returned by :meth:`state`.
     """
 
     def __init__(self, source: Any, context: Context, state: Any = None) -> None:
@@ -104,7 +105,7 @@ def can_be_remade(source: Any) -> bool:
 
 
 def _as_source(source: Any) -> tuple[Any, bool]:
-    """Return the object to iterate over for an inner source, and whether this object is a new pipeline."""
+    """Return the object that yields the items of a source, and whether this object is a new pipeline."""
     stage = source if isinstance(source, Stage) else Stage(source)
     is_own = shape_of(stage.op, True) == "composite" or bool(stage.settings)
     return Pipeline([stage]) if is_own else stage.op, is_own
@@ -128,29 +129,25 @@ def for_other_ranks(combining: Combining, sources: Sequence[Any]) -> SeveralAnew
 
 
 def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
-    """Iterate over a source in place of a stage. The state of the source becomes the state of the stage."""
+    """Iterate over a source on behalf of the current stage. The state of the source becomes the state of the stage."""
     with contextlib.closing(OpenSource(source, Traits.of(source), context, state)) as items:
         for number, item in enumerate(items, start=items.first):
             yield item if type(item) in (Stamped, Together) else Stamped(item, Passport(0, number))
 
 
 def ranks_of_all(sources: Sequence[Any]) -> Ranks:
-    """Return the ranks of a component whose items come from these sources."""
+    """Return the ranks of a component that takes its items from these sources."""
     ops = [_as_source(source)[0] for source in sources]
     return [pair for op in ops for pair in ranks_of(op, Traits.of(op))]
 
 
 def length_of_epoch(source: Any) -> int:
-    """Return the number of items of an epoch of a source.
-
-    Raises:
-        TypeError: the source does not know its length.
-    """
+    """Return the number of items in an epoch of a source. Raises: TypeError: the source does not know its length."""
     return len(source if isinstance(source, Pipeline) else Pipeline([source]))
 
 
 def numbers_epochs(source: Any) -> bool:
-    """Return whether a source numbers its epochs."""
+
     return Traits.of(_as_source(source)[0]).numbers_epochs
 
 
@@ -160,7 +157,7 @@ def epochs_of(source: Any) -> int | None:
 
 
 def may_have_length(source: Any) -> bool:
-    """Return whether a source might know the number of items of an epoch. A reader or pipeline knows this number only for some data."""
+    """Return whether a source might know the number of items in an epoch. Readers and pipelines know this number for some data only."""
     op, _ = _as_source(source)
     return hasattr(op, "__len__") or Traits.of(op).length is not None
 
@@ -174,14 +171,14 @@ class SourceInEpochs:
         name: The name of the source, for error messages.
         source: The source.
         context: The context of the stage.
-        state: The position to resume from, from :meth:`state`.
+        state: The position to resume from, as returned by :meth:`state`.
 
     Attributes:
         numbers_epochs: Whether the source numbers its epochs.
         epochs: Number of epochs that have begun.
         is_inside: Whether the source is within an epoch.
         is_over: Whether there are no more epochs.
-        size: Number of items of the last epoch that was read completely; infinite before that.
+        size: Number of items in the last epoch that was read completely. Infinite before the end of the first epoch.
     """
 
     def __init__(self, name: str, source: Any, context: Context, state: Any = None) -> None:
@@ -210,7 +207,7 @@ class SourceInEpochs:
     def begin(self) -> bool:
         """Begin the next epoch, unless the source is within an epoch.
 
-        Return whether there is an epoch. If the source is a pipeline that was used before, raise EndOfStream.
+        Return whether there is an epoch. If the source is a pipeline that has already ended, raise EndOfStream.
         """
         if self.is_inside or self.is_over:
             return self.is_inside
@@ -220,7 +217,7 @@ class SourceInEpochs:
             except EndOfStream:
                 cancel.check_cancelled()
                 if not self.epochs:
-                    raise  # the pipeline was used before
+                    raise  # the pipeline had ended before this loop
                 self.is_over = True
                 return False
         self.epochs, self.is_inside, self._taken, self._begun = self.epochs + 1, self._ahead is not None or not self.numbers_epochs, 0, None
@@ -242,7 +239,7 @@ class SourceInEpochs:
         return self.is_inside
 
     def _take_ahead(self, pipeline: Pipeline) -> None:
-        """Take the next item of the epoch. Until the item is returned, the state is the state before this item."""
+        """Take the next item of the epoch. Until the item is returned, a saved state does not include it."""
         before, self._items = pipeline.position(), self._items or pipeline.one_epoch()
         self._ahead = next(self._items, None)
         if self._ahead is None:
@@ -287,11 +284,11 @@ class SourceInEpochs:
             )
 
     def leave(self, epoch: int) -> None:
-        """Skip the rest of an epoch. The caller must have read or skipped all earlier epochs."""
+        """Skip the remaining items of an epoch. The caller must have read or skipped all earlier epochs."""
         if self.epochs <= epoch:
             self.begin()
         if self.is_inside and self._pipeline is not None:
-            next(self, None)  # the loop over a pipeline must have begun, so that its end skips the rest of the epoch
+            next(self, None)  # the loop over a pipeline must have begun, so that closing it skips the remaining items
         self.is_inside = False
         self._close_items()
 
@@ -332,7 +329,7 @@ def all_in_epochs(owner: str, sources: Sequence[Any], context: Context, states: 
 
 
 def drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
-    """Return a component with a new seed for each pass after the first. Components inside it get new seeds, too.
+    """Return a copy of a component with a new seed for each pass after the first. Its inner components also get new seeds.
 
     Args:
         op: The component.
@@ -368,10 +365,9 @@ def component(source: Any) -> Any:
 
 
 def expect_source(owner: object, parameter: str, source: Any) -> None:
-    """Check that a parameter can be iterated over as a source.
+    """Check that the value of a parameter is a source.
 
-    Raises:
-        ConfigError: the parameter is not a source. The message names the owner and the parameter.
+    Raises: ConfigError: the value is not a source. The message names the owner and the parameter.
     """
     wrong = f"{type(owner).__name__}: {parameter} is not a source"
     try:

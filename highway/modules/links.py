@@ -1,7 +1,7 @@
 """Send items to other processes and machines over ZeroMQ, receive such items, and read items from a queue.
 
-A *passport* is the metadata of an item: epoch, index, keys and more. To *drain* a pipeline is to end it without losing items: its source
-stops, and all items that have been read are delivered.
+A *link* connects senders and receivers. The *ends* of a link are its sockets. A *passport* is the metadata of an item: epoch, index, keys
+and more. To *drain* a pipeline means to stop its source and to deliver all items that the source has read.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 1.0  # maximum seconds to read arrived messages when the pipeline is drained
-LEAVE = 20.0  # maximum seconds to read all sent messages, if the senders wait until their messages are read
-AT_ONCE = 16  # maximum number of items between two checks whether the senders have sent all their messages
-QUIET = 0.02  # maximum seconds to wait for a message; then the kernel holds no more messages for this process
+LAST_CALL = 1.0  # when the pipeline is drained: maximum seconds to read messages if no sender waits until its messages are read
+LEAVE = 20.0  # when the pipeline is drained: maximum seconds to read messages
+AT_ONCE = 16  # maximum number of items between two checks whether senders still wait
+QUIET = 0.02  # seconds to wait for a message before the source assumes that no more messages have arrived
 
 
 @checked
@@ -45,29 +45,30 @@ QUIET = 0.02  # maximum seconds to wait for a message; then the kernel holds no 
 class ZMQSource:
     """Receive items from other processes.
 
-    The source ends when its senders have announced their end. A :class:`ZMQSink` announces its end. Senders that use tensorcom itself do
-    not announce their end. If the pipeline is drained, the source first reads the messages that have arrived. Each item keeps
-    its passport. The ``counters`` of the stage count missing and repeated messages, and list the ``bound`` addresses. The first missing or
-    repeated message logs a warning.
+    The source ends when its senders have announced their end. A :class:`ZMQSink` announces its end. Senders that use the package tensorcom
+    do not announce their end. If the pipeline is drained, the source first reads the messages that have already arrived. Each item keeps
+    its passport. The ``counters`` of the stage count missing and repeated messages, and list the ``bound`` addresses. highway logs a
+    warning for the first missing or repeated message.
 
     Args:
         url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``. The scheme of such a URL determines the
-            type of the socket, and whether the socket binds (see :mod:`highway.wire.url`). Several URLs, or a URL with braces, share one
+            type of the socket, and whether the socket binds (see :mod:`highway.wire.url`). Several URLs, or a URL with braces, use one
             socket.
-        bind: For plain URLs, whether this end binds. By default it connects.
+        bind: For plain URLs, whether this end binds its socket to the address. By default, it connects to the address.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. Options in the URL override ``codec`` and ``senders``.
         senders: Number of senders that must end before the source ends. 0 means one sender if this end binds, and one sender for each URL
-            if it connects. If this end binds, all connected senders must also have ended. If a sender can start after all other senders
-            have ended, pass the number of senders.
+            if this end connects. If this end binds, the source also waits until all connected senders have ended. Pass the number of
+            senders if a sender can start after all other senders have ended.
         timeout: Seconds to wait for an item, or ``None`` to wait indefinitely.
-        writable: Whether arrays are writable copies, aligned to 64 bytes. By default, arrays are read-only views of the message: writing
-            raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Views are aligned only over ``+shm``. If you
-            pass the arrays to TensorFlow or JAX, ``writable`` avoids a second copy.
-        budget_mb: Maximum megabytes of messages that wait at this end of each connection, by default 64. An option in the URL overrides
-            this number.
-        peers: ``"highway"`` accepts only senders that announce that they are highway. The other end must use the same option.
-        topology: Identifies the topology file of this end. highway sets this parameter. With ``peers="highway"``, two ends of different
-            topology files refuse each other.
+        writable: Whether arrays are writable copies that are aligned to 64 bytes. By default, arrays are read-only views of the message.
+            Writing to a view raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Views are aligned only over
+            ``+shm``. TensorFlow and JAX copy arrays that are not aligned, so ``writable`` avoids a second copy there.
+        budget_mb: Maximum megabytes of messages that wait in the receive buffer of each connection, by default 64. An option in the URL
+            overrides this number.
+        peers: With ``"highway"``, the source accepts only senders that identify themselves as highway. The senders must use the same
+            option.
+        topology: Identifies the topology file, which describes all pipelines of a run. highway sets this parameter. With
+            ``peers="highway"``, processes of different topology files refuse each other.
 
     Attributes:
         link: The parsed URLs.
@@ -107,9 +108,9 @@ class ZMQSource:
     def __highway__(self) -> Traits:
         return Traits(
             finishes=True,
-            numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # items are in order only if there is a single sender
+            numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # with several senders, items are not in order
             skips_epochs=False,  # the senders control the epochs
-            on_demand=True,  # while the sink of this pipeline waits for receivers, other processes get the items
+            on_demand=True,  # while the sink of this pipeline waits for receivers, the senders give their items to other processes
             start_threads=partial(opener_of(self.link.transport).start_threads, self.link),
         )
 
@@ -153,9 +154,9 @@ class ZMQSource:
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
-        """Return the items that the senders sent before they learned that this receiver leaves.
+        """Return the items that were sent before the senders learned that this receiver leaves.
 
-        Some senders cannot be notified, so they continue to send. From these senders, take at most ``budget_mb`` megabytes.
+        Senders that cannot be notified continue to send. For such senders, stop after ``budget_mb`` megabytes.
         """
         receiver.leave()
         most = receiver.counters["bytes"] + self.link.budget_mb * 1e6
@@ -191,34 +192,37 @@ class ZMQSource:
 class ZMQSink:
     """Send items to other processes.
 
-    At the end of its input, the sink waits until all messages have been sent, notifies the receivers of the end, and waits until they have
-    closed the link. While a receiver is connected and reads, there is no time limit. While no receiver is connected, the limit is
-    ``linger_ms``.
+    At the end of its input, the sink waits until all messages have been sent. It then notifies the receivers of the end, and waits until
+    they have closed the link. While a receiver is connected and reads, the sink waits without a time limit. While no receiver is connected,
+    the limit is the option ``linger_ms`` of the URL.
 
     Args:
         url: Address; see :class:`ZMQSource`.
-        bind: For plain URLs, whether this end binds. By default it binds.
+        bind: For plain URLs, whether this end binds its socket to the address, which is the default, or connects to the address.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. Options in the URL override ``codec``, ``receivers`` and ``end``.
-        allow64: Whether sending arrays with 64-bit elements is allowed.
-        receivers: Number of receivers that must be connected before the first item is sent, so that each of them gets items and the end.
-        end: Whether to notify the receivers of the end of the stream. Receivers that use tensorcom itself get a batch without samples.
-        budget_mb: Maximum megabytes of messages that wait at this end of each connection, by default 64. Over ``+shm``, this is the shared
-            memory for all messages, by default 256. Options in the URL override ``budget_mb`` and ``tap``.
-        tap: Address at which viewers can read sent items, such as ``ipc://@name`` or ``tcp://host:port``. By default there is no such
-            address.
-        extra: Whether this sink is an additional, temporary sender. Receivers do not count it among the ``senders`` that must end.
-        peers: ``"highway"`` accepts only receivers that announce that they are highway. The other end must use the same option.
-        topology: Identifies the topology file of this end. highway sets this parameter. With ``peers="highway"``, two ends of different
-            topology files refuse each other.
+        allow64: Whether arrays with 64-bit elements can be sent. Otherwise, they raise an error.
+        receivers: Number of receivers that must be connected before the first item is sent. Then each of these receivers gets items, and is
+            notified of the end.
+        end: Whether to notify the receivers of the end of the stream. For receivers that use the package tensorcom, the notification is a
+            batch without samples.
+        budget_mb: Maximum megabytes of messages that wait in the send buffer of each connection, by default 64. Over ``+shm``, this is the
+            size of the shared memory for all messages, by default 256. Options in the URL override ``budget_mb`` and ``tap``.
+        tap: An additional address, such as ``ipc://@name`` or ``tcp://host:port``, at which programs can look at sent items without
+            receiving them. By default, there is no such address.
+        extra: Whether this sink is an additional, temporary sender. Receivers do not include it in the number of ``senders`` that must end.
+        peers: With ``"highway"``, the sink accepts only receivers that identify themselves as highway. The receivers must use the same
+            option.
+        topology: Identifies the topology file, which describes all pipelines of a run. highway sets this parameter. With
+            ``peers="highway"``, processes of different topology files refuse each other.
 
     Attributes:
         link: The parsed URLs.
 
     Raises:
         ConfigError: the URL is not valid.
-        LinkError: the address cannot be bound, the last messages could not be delivered, or a receiver was killed or disconnected before it
-            had read its messages (when running). The last case is only a warning if a launcher started the process or the pipeline is
-            drained.
+        LinkError: the address cannot be bound; the last messages cannot be delivered; or a receiver was killed or disconnected before it
+            had read its messages (when running). If a launcher started the process, or if the pipeline is drained, the last case only logs
+            a warning.
         ItemError: a field is not an array, has 64-bit elements without ``allow64``, or is larger than ``max_mb``; or there are too many
             fields. With ``on_error="skip"``, the item is skipped.
 
@@ -266,10 +270,10 @@ class ZMQSink:
                     counters["strangers"] = strangers
 
     def _send_all(self, items: Items, sender: LinkSender) -> bool:
-        """Send all items, and return True. Return False if no receiver connected before the sink gave up."""
+        """Send all items. Return whether they were sent, or ``False`` if the sink gave up because no receiver connected."""
         counts = tally.here()
         for item in items:
-            counts[tally.SENT] += 1  # count before sending, because an item might have been sent if the process is killed meanwhile
+            counts[tally.SENT] += 1  # count before sending: if the process is killed while it sends, the item might arrive
             try:
                 if not sender.send(item, items.passport):
                     counts[tally.SENT] -= 1

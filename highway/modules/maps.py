@@ -22,15 +22,15 @@ from highway.parameters.hints import takes_rng
 class Map:
     """Apply a function to each item, or to one field of each item.
 
-    To apply a function to whole items, you can also put it into a pipeline directly.
+    To apply a function to whole items, you can also put the function into a pipeline directly.
 
     Args:
-        fn: The function. It receives the item or the field. If it has a parameter ``rng``, it also receives a random generator. It returns
-            the new value, or ``DROP`` to drop the item. In YAML, write ``package.module:name``.
+        fn: The function. It receives the item or the value of the field. If it has a parameter ``rng``, it also receives a random
+            generator. It returns the new value, or ``DROP`` to drop the item. In YAML, write ``package.module:name``.
         field: Name or position of the field; ``None`` means the whole item.
 
     Returns:
-        The result of ``fn``. With ``field``, the item with the result in this field. If ``fn`` returns ``DROP``, ``DROP``.
+        The result of ``fn``. With ``field``, the item with the result in this field. If the result is ``DROP``, ``DROP``.
 
     Raises:
         TypeError: ``fn`` returned ``None``.
@@ -90,7 +90,7 @@ class Select:
 @checked
 @dataclass
 class Rename:
-    """Rename fields. The result is a dict. The old names of the fields of a tuple or list are their positions.
+    """Rename fields. The result is a dict. In a tuple or list, the old name of a field is its position.
 
     Args:
         names: A dict from old names to new names. If the item is a dict, a field that is not listed keeps its name. If the item is a tuple
@@ -99,7 +99,8 @@ class Rename:
     Raises:
         ConfigError: two fields get the same new name (on construction).
         KeyError: an old name does not exist.
-        ValueError: ``names`` does not list all fields of a tuple or list. Or the new name of a field is the name of an unlisted field.
+        ValueError: ``names`` does not list all fields of a tuple or list; or the new name of a field is also the name of a field that keeps
+            its name.
 
     >>> Rename({0: "image", 1: "label"})(("pixels", 3))
     {'image': 'pixels', 'label': 3}

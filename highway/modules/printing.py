@@ -1,4 +1,4 @@
-"""Streams that pass on every item, and print information about it."""
+"""Streams that pass every item on unchanged, and print information about the items."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def rate(count: int, size: int, seconds: float) -> str:
 
 
 def describe(item: Item, passport: Passport, called: Sequence[str] | None = None) -> str:
-    """Return a text that describes an item, each field and each nested value on a separate line. ``called`` gives new names to the fields.
+    """Return a text that describes an item, with one line for each field and nested value. ``called`` replaces the names of the fields.
 
     >>> print(describe((np.arange(6, dtype=np.uint8).reshape(2, 3), 7), Passport(0, 3, keys=("a.jpg", "b.jpg"))))
     epoch 0, item 3, keys a.jpg, b.jpg

@@ -36,30 +36,30 @@ from highway.process.cores import available_cores
 class Processes:
     """Apply maps in several processes at once, for Python code that holds the GIL. Order and random numbers do not change.
 
-    The processes are spawned, not forked. highway pickles the maps once per process, so define the maps at the top level of a module. If a
-    script defines a map, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script. Small items are
-    sent in groups. Large arrays are sent in shared memory, with one copy. Returned arrays are read-only.
+    The processes are spawned, not forked. highway pickles the maps once per process, so define the maps at the top level of a module. If
+    your script defines a map, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script. Small items
+    are sent in groups. Large arrays are copied once, into shared memory. The arrays in the results are read-only.
 
-    If a map raises an error, the pipeline raises an error of the same type, with the traceback as a note. To set ``on_error`` or
-    ``num_workers``, put a ``Stage`` around ``Processes``. If a process dies, its current item fails. With ``on_error="skip"``, this item is
-    skipped, and a new process gets the other items of the dead process. With ``Stage(..., timeout=seconds)``, highway ends a process if an
-    item takes longer, and counts the process in ``ended_processes``. A new process tries the item again. An item is tried up to
-    ``attempts`` times.
+    If a map raises an error, the pipeline raises an error of the same type, with the traceback as a note. To set options such as
+    ``on_error`` and ``timeout``, put a ``Stage`` around ``Processes``. If a process dies, its current item fails. With ``on_error="skip"``,
+    this item is skipped, and a new process gets the other items of the dead process. With ``timeout=seconds``, highway ends a process if an
+    item takes longer than this time, and counts the process in ``ended_processes``. A new process tries the item again, until the item has
+    been tried ``attempts`` times.
 
     You can also run a whole pipeline, including its source and streams, in one process: ``Processes([source, decode, Batch(32)])``. To run
     several pipelines in parallel, pass a list of stages for each process: ``Processes([[TenSource("a.ten"), Batch(32)],
-    [TenSource("b.ten"), Batch(32)]])``. The items of the pipelines alternate. Each process works ahead by at most 16 items, and by at most
-    ``budget_mb``. The stages can have their own settings.
+    [TenSource("b.ten"), Batch(32)]])``. The items of the pipelines alternate. Each process prepares at most 16 items in advance, and at
+    most ``budget_mb``. The stages of a whole pipeline can have their own settings.
 
     Args:
         maps: Maps, or the stages of one or several whole pipelines. Each process applies the maps one after another.
         num_processes: Number of processes. ``None``: the number of available cores, or one process per whole pipeline.
-        budget_mb: Megabytes of shared memory for the items of one process. The results get the same amount. An item can use at most half of
-            this memory.
+        budget_mb: Megabytes of shared memory for the items that are sent to a process. The results of the process get the same amount. An
+            item can use at most half of this memory.
 
     Raises:
         ConfigError: there are no maps, or ``num_processes`` is below 1 or differs from the number of whole pipelines.
-        PipelineError: an entry of ``maps`` is not a map, has settings, or cannot be pickled (when the pipeline is built).
+        PipelineError: an entry of ``maps`` is not a map, has its own settings, or cannot be pickled (when the pipeline is built).
         RemoteError: a process died, or raised an error that cannot be rebuilt in this process (when running).
 
     >>> list(Pipeline([["a", "b"], Processes([str.upper], num_processes=1)]))
@@ -106,7 +106,7 @@ class Processes:
 
 
 def _is_source(part: Any) -> bool:
-    """Return whether a component can only be a source. A function can be a map, except a generator function."""
+    """Return whether a component is a source. A function counts as a map, except a generator function."""
     op = part.op if isinstance(part, Stage) else part
     if shape_by_method(op) == "composite":
         try:
@@ -128,7 +128,7 @@ def _expanded(stages: list[Any]) -> list[Stage]:
 
 
 class _Remote:
-    """A map that works in other processes. Each worker thread has one process. The process ends with the thread."""
+    """A map that runs in other processes. Each worker thread has one process, which ends with the thread."""
 
     def __init__(
         self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: Annotated[bool, HOW]
@@ -138,7 +138,7 @@ class _Remote:
         self._making_again: dict[int, RemoteMaps] = {}  # for each thread, a process that makes items again
 
     def __deepcopy__(self, memo: object) -> _Remote:
-        """Return this object, because the process of each worker has its own copies of the maps."""
+        """Return this object. It needs no copy for each worker, because each process has its own copies of the maps."""
         return self
 
     def __highway__(self) -> Traits:
@@ -152,9 +152,9 @@ class _Remote:
         return remote
 
     def __call__(self, item: Any, rng: Generator, context: Context) -> Any:
-        """Create an item again that was waiting in a stage when the state was saved.
+        """Apply the maps to an item that is created again after a resume.
 
-        Each thread starts one process for this, and keeps it.
+        Each thread starts one process for such items, and keeps it.
         """
         thread = get_ident()
         if thread not in self._making_again:
@@ -192,7 +192,7 @@ class _Sources:
                     else:
                         item, passport = stamped
                         passport = passport.within(number, passport.epoch, passport.index * count + number)
-                        yield Stamped(item, passport._replace(made_of=None))  # this item is not created again
+                        yield Stamped(item, passport._replace(made_of=None))  # a resumed run does not create these items again
 
 
 def _items(run: IsolatedRun) -> Iterator[Stamped]:

@@ -1,4 +1,4 @@
-"""Readers read datasets by index, and yield batches or single samples."""
+"""Readers read the samples of datasets by index, and yield batches or single samples."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ class _OfDataset:
 @checked
 @dataclass
 class Reader(RaggedOptions, Batching, _OfDataset):
-    """Read a dataset by index, and yield its samples or batches of them.
+    """Read a dataset by index, and yield batches or single samples.
 
     A dataset is any object with ``__len__`` and ``__getitem__``, such as the datasets of :mod:`highway.datasets`, a PyTorch or Hugging Face
     dataset, a list, or an array. ``highway.open`` opens a path or URL as a dataset. The outputs do not depend on the number of workers, and
     the order of an epoch does not depend on the number of ranks. If a sample cannot be read, an error names the sample and ends the run.
-    With ``on_error="skip"``, the next sample of the epoch replaces the bad sample in the batch. Without ``batch_size``, the bad sample is
-    skipped.
+    With ``on_error="skip"``, the next sample of the epoch replaces the bad sample in its batch. If the reader yields single samples, the
+    bad sample is skipped.
 
     Args:
-        dataset: The dataset, or its path or URL. Several threads use the dataset at once. If the dataset is not thread-safe, pass
+        dataset: The dataset, or its path or URL. Several threads call the dataset at the same time. If the dataset is not thread-safe, pass
             ``num_workers=1`` and no ``timeout``.
         batch_size: Number of samples per batch, at least 1. ``None`` yields single samples.
         epochs: Number of passes over the dataset, or ``None`` to repeat indefinitely.
-        ragged: How to batch fields whose first axis differs from sample to sample: ``"pad"``, ``"offsets"`` or ``"list"``. For ``ragged``
-            and the next four parameters, see :class:`~highway.modules.batching.Batch`.
-        fields: The ragged fields, by name or position. ``None``: all fields that have an axis.
+        ragged: How to batch ragged fields, whose first axis differs in length from sample to sample: ``"pad"``, ``"offsets"`` or
+            ``"list"``. For this parameter and the next four parameters, see :class:`~highway.modules.batching.Batch`.
+        fields: The ragged fields, by name or position. ``None``: all fields that have at least one axis.
         multiple: The length of a padded field is rounded up to a multiple of this number.
         pad_to: A fixed length of padded fields, as one number, or as a dict from fields to numbers.
         fill: Padding value, as one number, or as a dict from fields to numbers.
 
     Yields:
         The samples of the dataset, or batches. A batch is a tuple, list or dict like the samples, with a new first axis in each field. The
-        passport (metadata) has the epoch, the index of the batch or sample, and the keys of the samples. The index counts the items of all
-        ranks.
+        passport (the metadata of an item) contains the epoch, the index of the batch or sample, and the keys of the samples. The index
+        counts the items of all ranks together.
 
     Raises:
         ConfigError: a parameter is out of its range, or does not fit the dataset or the ranks.
@@ -104,8 +104,8 @@ class _OfImages:
 class ImageReader(DecodeOptions, Batching, _OfImages):
     """Read images and yield batches without labels.
 
-    The images are decoded directly into the batch, on all cores. Crops and flips depend on the seed and the image's position in the epoch,
-    not on the rank that reads the image. Order, ranks and skipped samples are the same as for :class:`Reader`.
+    The images are decoded directly into the batch, on all cores. Crops and flips depend on the seed and on the position of the image in the
+    epoch, not on the rank that reads the image. Order, ranks and skipped samples are the same as for :class:`Reader`.
 
     Args:
         data_dir: A folder of images; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``; or a dataset of
@@ -118,12 +118,13 @@ class ImageReader(DecodeOptions, Batching, _OfImages):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether each output pixel of a smaller image is the average of all its source pixels. Slower, but smoother.
+        antialias: Whether each pixel of an image that becomes smaller is the average of all its source pixels. This is slower, but
+            smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Yields:
-        ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The keys in
-        the passport are the paths of the files, relative to ``data_dir``, or the keys of the dataset.
+        A tuple ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The
+        passport (the metadata of a batch) contains the keys: the paths of the files, relative to ``data_dir``, or the keys of the dataset.
 
     Raises:
         ConfigError: a parameter is out of its range, or ``shape`` differs from the shape of ``crop``.
@@ -161,8 +162,8 @@ class ImageReader(DecodeOptions, Batching, _OfImages):
 class ImageFileReader(ImageReader):
     """Read labelled images and yield batches.
 
-    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in subfolders of a label folder have the label
-    of this label folder. All arguments except ``data_dir`` and ``one_hot`` are the same as for :class:`ImageReader`.
+    Labels are numbered in the sorted order of the names of the label folders (:attr:`classes`). An image in a subfolder of a label folder
+    has the label of this folder. All arguments except ``data_dir`` and ``one_hot`` are the same as for :class:`ImageReader`.
 
     Args:
         data_dir: A folder with one folder per label; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``
@@ -170,8 +171,8 @@ class ImageFileReader(ImageReader):
         one_hot: Whether labels are one-hot rows instead of numbers.
 
     Yields:
-        ``(images, labels)``. The images are uint8 ``(B, H, W, 3)`` in RGB. The labels are int32 ``(B,)``. With ``one_hot``, the labels are
-        float32 ``(B, number of classes)``.
+        Tuples ``(images, labels)``. The images are uint8 ``(B, H, W, 3)`` in RGB. The labels are int32 ``(B,)``. With ``one_hot``, the
+        labels are float32 ``(B, number of classes)``.
 
     >>> from highway import Pipeline
     >>> reader = ImageFileReader("highway:photos/val", 16, (64, 64))
@@ -191,5 +192,5 @@ class ImageFileReader(ImageReader):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, indexed by label. They are read from the folder at each access."""
+        """The names of the labels, indexed by label. Each access reads them from the folder."""
         return list(getattr(self.open(), "classes"))  # noqa: B009  # the protocol has no such attribute

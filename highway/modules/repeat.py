@@ -45,8 +45,10 @@ class Repeat:
         times: Number of passes, at least 1, or ``None`` to repeat indefinitely.
 
     Raises:
-        ConfigError: a source is given in the middle of a pipeline, no source is given at its start, or a preceding stage already repeats.
-        ValueError: a pass is empty, because the source has no items, or is exhausted like a generator (when running).
+        ConfigError: a source is given in the middle of a pipeline, no source is given at the start of a pipeline, or a preceding stage
+            already repeats its input.
+        ValueError: a pass yields no items, because the source is empty or can be iterated over only once, such as a generator (when
+            running).
 
     >>> [stamped.item for stamped in Repeat(["a", "b"], 2)]
     ['a', 'b', 'a', 'b']
@@ -118,11 +120,11 @@ class Repeat:
 
 
 class _Passes:
-    """Runs the passes over a source, one after another. If a stream needs no more items of a pass, the next pass begins."""
+    """A source that yields the passes over another source. If a stream needs no more items of a pass, the next pass begins."""
 
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
-        self.enough = -1  # the last pass whose remaining items are skipped
+        self.enough = -1  # the last pass of which a stream needs no more items
 
     def __highway__(self) -> Traits:
         return Traits(
@@ -163,12 +165,12 @@ _OVER = "over"  # the state of a stream that needs no more items of a pass
 
 
 class _EachPass:
-    """Runs a stream that restarts in each pass. A pass of the stream ends at the end of its input, or earlier."""
+    """A stream that restarts in each pass. It can end a pass before the end of its input."""
 
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes
 
-    def __highway__(self) -> Traits:  # counting restarts in each pass, so the stream need not see whole epochs
+    def __highway__(self) -> Traits:  # the stream restarts in each pass, so the loops over the pipeline can end early
         declared = Traits.of(self.stands_for)
         state = Stateless if declared.state is Stateless else Position
         return replace(declared, stands_for=self.stands_for, per_epoch=True, whole_epochs=False, state=state)
@@ -187,9 +189,9 @@ class _EachPass:
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:
-    """Find a reader with the parameter ``epochs`` in a component.
+    """Return the field of a component that contains a reader with the parameter ``epochs``, and the reader.
 
-    Return the name of the component's field, and the reader. If the component is the reader itself, the name is empty.
+    If the component is the reader itself, the name of the field is empty.
     """
     names = {field.name for field in dataclasses.fields(op)} if dataclasses.is_dataclass(op) else set()
     if "epochs" in names:
@@ -199,7 +201,7 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 
 
 def _repeated(op: Any, times: int | None) -> Any:
-    """Return a copy of a component that reads ``times`` times as many epochs. Return ``None`` if the component has no ``epochs``."""
+    """Return a copy of a component that yields ``times`` as many epochs. Return ``None`` if the component has no parameter ``epochs``."""
     if isinstance(op, OfSources) and Traits.of(op).numbers_epochs:
         return replace(op, sources=[Repeat(source, times) if numbers_epochs(source) else source for source in op.sources])
     found = _reader_of(op)

@@ -58,8 +58,8 @@ class _ImageFiles:
 class DumpImages(_ImageFiles):
     """Write every image to its own file, and pass the items on.
 
-    A file name consists of a running number from 0 and the key of the sample: ``000017-cat-03.png``. If the sample has no key, the name has
-    only the number. A later run overwrites the files.
+    A file name consists of a running number, from 0, and the key of the sample: ``000017-cat-03.png``. If the sample has no key, the name
+    is only the number. A later run overwrites the files.
 
     Raises:
         OSError: a file cannot be written.
@@ -95,7 +95,7 @@ class ImageSink(_ImageFiles):
 @checked
 @dataclass
 class ContactSheet:
-    """Write one PNG with a grid of the first images, each with its label and key. Boxes, masks and points are drawn.
+    """Write one PNG file with a grid of the first images, each with its label and key. Boxes, masks and points are drawn on the images.
 
     When ``limit`` images have arrived, or at the end of the stream, the sink writes the file and prints a line. The sink ignores later
     items.
@@ -106,8 +106,8 @@ class ContactSheet:
         limit: Maximum number of images, at least 1.
         size: Height and width in pixels of each cell, at least 16.
         field: Name or position of the field that contains the images. By default ``"image"`` or ``"images"`` of a dict, or the first field.
-        label: Name or position of the field with an integer per image, or per box. By default ``"label"`` or ``"labels"`` of a dict, or the
-            second field.
+        label: Name or position of the field that contains the labels: one integer per image, or one per box. By default ``"label"`` or
+            ``"labels"`` of a dict, or the second field.
         classes: Names of the labels, indexed by label.
         boxes: Name or position of the field of the boxes, ``(N, 4)`` per image. By default ``"boxes"``, if this field contains boxes.
         mask: Name or position of the field of the masks, ``(H, W)`` or ``(N, H, W)``. By default ``"masks"`` or ``"mask"``.
@@ -115,7 +115,7 @@ class ContactSheet:
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: the field does not contain images, no item arrived, or the values of a given field do not fit its role.
+        ValueError: the field does not contain images, no item arrived, or the field of another parameter does not contain such values.
 
     >>> images, labels = np.zeros((4, 32, 32, 3), np.uint8), np.arange(4)
     >>> Pipeline([[(images, labels)], ContactSheet("sheet.png")]).run()
@@ -163,7 +163,7 @@ class ContactSheet:
         return tiles
 
     def _labels(self, item: Item, count: int, batched: bool) -> list[np.ndarray | None]:
-        """Return the label of each image, or the labels of its boxes. Return ``None`` for each image if the item has no labels."""
+        """Return, for each image, its label or the labels of its boxes. If the item has no labels, return ``None`` for each image."""
         field = self.label
         if field is None:
             field = next((name for name in ("label", "labels", 1) if name in names(item)), None)
