@@ -38,7 +38,7 @@ from highway.reading.several import Choices
 
 @dataclass
 class OfSources:
-    """Base class of sources that combine other sources. In each epoch, every source that numbers its epochs yields one epoch.
+    """Base class of sources that combine other sources.
 
     Args:
         sources: The sources: iterables, functions, readers or pipelines.
@@ -47,7 +47,7 @@ class OfSources:
     sources: Annotated[list[Component], Predicate(bool, "at least one")]
 
     in_step: ClassVar[bool] = False  # whether the n-th items of all sources become one item
-    skips: ClassVar[bool] = True  # whether the rest of an epoch can be skipped, because each epoch begins with a new epoch of each source
+    skips: ClassVar[bool] = True  # whether the remaining items of an epoch can be skipped; every source then begins its next epoch
 
     def __post_init__(self) -> None:
         for position, source in enumerate(self.sources):
@@ -92,15 +92,13 @@ class OfSources:
     def _items(
         self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
-        """Yield each item of an epoch, its passport (metadata), and the ``part`` to create it again. ``order`` has the order's state."""
+        """Yield each item of an epoch, its passport, and a list that identifies it for :meth:`_made`. ``order`` stores the position."""
         raise NotImplementedError
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
-        """Return the numbers of the sources' items in some items of an epoch: see :class:`~highway.reading.several.Combining`."""
         raise NotImplementedError
 
     def order_at(self, counts: list[int], epoch: int, begin: int) -> Any:
-        """Return the state of the order at an item of an epoch."""
         return None
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
@@ -108,7 +106,7 @@ class OfSources:
         return any(source.begin() for source in sources if source.numbers_epochs)
 
     def _epochs(self) -> list[int | None]:
-        """Return the number of epochs of each source that numbers its epochs. ``None``: the number is unlimited or unknown."""
+        """Return the numbers of epochs of the sources that number their epochs. ``None``: the number is unlimited or unknown."""
         return [epochs_of(source) for source in self.sources if numbers_epochs(source)]
 
     def _number_of_epochs(self, epochs: list[int]) -> int:
@@ -121,11 +119,11 @@ class OfSources:
         return Stamped((made := self._made(*part)).item, self._numbered(made.passport, epoch, index, part))
 
     def _made(self, place: int, number: int, made: Any) -> Stamped:
-        """Create an item of a source again."""
+        """Create item ``made`` of pass ``number`` over source ``place`` again."""
         return remade(drawn_anew(self.sources[place], number, here()), made)
 
     def _numbered(self, passport: Passport, epoch: int, index: int, part: Any) -> Passport:
-        """Return the passport of an item in an epoch of all sources. ``part`` is the item's part of the lineage, or a list of parts."""
+        """Return the passport of a combined item. ``part`` is the list from :meth:`_items`, or a list of such lists."""
         place, number, _ = part[0] if isinstance(part[0], list) else part
         return passport.within(number * len(self.sources) + place, epoch, index)
 
@@ -139,7 +137,7 @@ class OfSources:
 
 
 def _begun(sources: list[SourceInEpochs], epoch: int) -> list[SourceInEpochs]:
-    """Begin epoch ``epoch`` in each source, unless the source has begun it or has ended. Return the sources."""
+    """Begin ``epoch`` in each source that has not begun it and has not ended. Return the sources."""
     for source in sources:
         if source.epochs <= epoch:
             source.begin()
@@ -153,9 +151,9 @@ def _part(place: int, source: SourceInEpochs, passport: Passport) -> list[Any]:
 @checked
 @dataclass
 class Concat(OfSources):
-    """Iterate over one source after another: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
+    """Iterate over several sources, one after another. The items get a running index, and keep their keys.
 
-    In an epoch, each source that numbers its epochs (as readers do) yields one epoch, and each other source is read once.
+    In each epoch, a source that numbers its epochs, as readers do, yields one epoch. Every other source is read once.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
@@ -180,11 +178,11 @@ class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
     Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
-    the first source. For an epoch, a source that numbers its epochs, such as a reader, yields one epoch. Every other source is read once.
+    the first source. In each epoch, a source that numbers its epochs, as readers do, yields one epoch. Every other source is read once.
 
     Args:
-        strict: Whether different lengths or numbers of epochs of the sources raise an error. If ``False``, the shortest source ends the
-            epoch, and the source with the fewest epochs ends the stream.
+        strict: Whether an error is raised if the sources differ in length or in number of epochs. With ``False``, an epoch ends when the
+            shortest source ends, and the stream ends after the smallest number of epochs.
 
     Raises:
         ValueError: a source ends before the other sources, and ``strict`` is true; or two dicts have a field with the same name.
@@ -244,28 +242,29 @@ class Zip(OfSources):
 @checked
 @dataclass
 class Mix(OfSources):
-    """Draw each item from one of several sources. Items get a running index and keep their keys.
+    """Take each item from a random source. The items get a running index, and keep their keys.
 
-    If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines the end of the epoch, as in
-    :class:`~highway.datasets.mixing.mixed.MixedDataset`. A source that does not number epochs, such as a list, is read again when it has
-    ended. If no source numbers epochs, the stream has one epoch. For sources with random access, use ``MixedDataset`` with a reader. Ranks
-    then divide the mix among them, and even a few items have exactly the proportions of the weights.
+    If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines when this epoch ends, as in
+    :class:`~highway.datasets.mixing.mixed.MixedDataset`. For a source that does not number its epochs, such as a list, each pass over the
+    source counts as one epoch. If no source numbers its epochs, the stream has one epoch. For data with random access, use a reader of a
+    ``MixedDataset`` instead. Such a reader divides the mix among the ranks. Its first few items already have the exact proportions of the
+    weights.
 
     Args:
         weights: Relative frequency of each source, above 0.
-        by_size: Whether to draw in proportion to the remaining length of each source, so that every way to interleave the sources is
-            equally likely. All lengths must be known, and ``stop`` must be ``"all"``.
+        by_size: Whether the probability of a source is proportional to the number of its remaining items. All interleavings of the sources
+            are then equally likely. The lengths of all sources must be known, and ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
         stop: When an epoch of the mix ends. ``"all"``: when one epoch of each source has been read. Until then, a source whose epoch has
-            ended is skipped. ``"first"``: when a source has yielded as many items as its epoch has, and the next item would come from this
-            source. ``"restart"``: when each source has yielded at least one epoch. Until then, a source whose epoch has ended continues
-            with its next epoch. With ``"first"`` and ``"restart"``, the next epoch of the mix continues at the next item of each source,
-            and if a loop ends early, the rest of its epoch is read and dropped.
+            ended is skipped. ``"first"``: when a source has yielded as many items as one of its epochs has, and would be selected again.
+            ``"restart"``: when each source has yielded at least one epoch. Until then, a source whose epoch has ended continues with its
+            next epoch. With ``"first"`` and ``"restart"``, the next epoch of the mix begins at the next item of each source. If a loop ends
+            early, the remaining items of its epoch are read and dropped.
 
     Raises:
-        ConfigError: the weights do not fit the sources, ``by_size`` does not fit ``stop``, or a source has no length. (For a reader, the
-            last error is raised when the mix is first read.)
-        ValueError: with ``by_size``, a source has more items than its length.
+        ConfigError: the weights do not fit the sources; or ``by_size`` is given with ``weights``, with another ``stop`` than ``"all"``, or
+            for a source without a length. If a reader has no length, the error is raised when the mix is first read.
+        ValueError: with ``by_size``, a source yields more items than its length.
 
     >>> list(Pipeline([Mix([[1, 2, 3, 4], ["a", "b"]], weights=[2, 1], seed=0)]))
     [1, 2, 3, 4, 'a', 'b']
@@ -301,7 +300,7 @@ class Mix(OfSources):
         return self.stop == "all"
 
     def _epochs(self) -> list[int | None]:
-        return [epochs if self.skips else None for epochs in super()._epochs()]  # otherwise the number depends on the draws
+        return [epochs if self.skips else None for epochs in super()._epochs()]  # None: the number depends on random numbers
 
     def _length(self) -> int:
         if not self.skips:
@@ -320,7 +319,7 @@ class Mix(OfSources):
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
         if self.skips:
             _begun(sources, epoch)
-        # ``given``: number of items from each source in this epoch. ``whole``: the sources whose epoch is complete.
+        # ``given``: number of items from each source in this epoch. ``whole``: the sources that have yielded a whole epoch.
         given, whole = [0] * len(sources), set[int]()
         if order.value is None:
             choices = self._choices(self._shares(sources), context, epoch)
@@ -354,7 +353,7 @@ class Mix(OfSources):
             self._expect_no_more(sources)
 
     def _ends(self, whole: set[int]) -> bool:
-        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` has the sources whose epoch is complete."""
+        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole``: the sources that have yielded a whole epoch."""
         return len(whole) >= (1 if self.stop == "first" else len(self.sources))
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:

@@ -18,15 +18,15 @@ from highway.parameters.ranges import Count, Range, Seed
 @checked
 @dataclass
 class Shuffle:
-    """Shuffle items with a buffer. Fill the buffer, yield a random item from it, and replace this item by the next input.
+    """Shuffle items with a buffer. Fill the buffer, then repeatedly yield a random item of the buffer and add the next input.
 
     Args:
         buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.
         reuse: Number of times to yield each item, at least 1. More than 1 is useful if items are expensive to create.
         seed: Seed of the order, at least 0. ``None``: the pipeline's seed.
 
-    Each item keeps its passport (its metadata: epoch, index, keys). With ``reuse``, repetition n of index i gets the index
-    ``i * reuse + n``, so that later stages draw different random numbers for each repetition.
+    Each item keeps its passport (its metadata: epoch, index, keys). With ``reuse``, repetition n of the item with index i gets the index
+    ``i * reuse + n``. Later stages therefore use different random numbers for each repetition.
 
     >>> list(Pipeline([range(6), Shuffle(buffer_size=3, seed=1)]))
     [1, 0, 4, 5, 3, 2]
@@ -78,10 +78,11 @@ class Shuffle:
 class Duplicate:
     """Yield each item several times in a row.
 
-    Repetition n of index i gets the index ``i * times + n``. So later stages draw different random numbers for each repetition.
+    Repetition n of the item with index i gets the index ``i * times + n``. Later stages therefore use different random numbers for each
+    repetition.
 
     Args:
-        times: Number of repetitions, at least 1.
+        times: Number of times to yield each item, at least 1.
 
     >>> list(Pipeline([["a", "b"], Duplicate(2)]))
     ['a', 'a', 'b', 'b']
@@ -104,9 +105,9 @@ class Duplicate:
 @checked
 @dataclass
 class Take:
-    """Yield the first ``n`` items of all epochs together. Then end the pipeline, and cancel all preceding stages.
+    """Yield the first ``n`` items, counted over all epochs. Then end the pipeline, and cancel all preceding stages.
 
-    If you leave a loop over an epoch early, the remaining items of this epoch also count.
+    If a loop ends in the middle of an epoch, the remaining items of this epoch also count.
 
     Args:
         n: Number of items, at least 0.
@@ -122,7 +123,7 @@ class Take:
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         taken = items.context.state_of(self)
-        while taken.value < self.n:  # checked before each request, so that at most n items are requested
+        while taken.value < self.n:  # checked first, so that at most n items are requested
             for item in items:
                 taken.value += 1
                 yield Stamped(item, items.passport)
@@ -136,9 +137,9 @@ class Take:
 class FixedEpochs:
     """Divide the items of all epochs into new epochs of ``size`` items each, regardless of the epochs of the source.
 
-    A loop over the pipeline continues where the previous loop stopped, even in the middle of an epoch of the source. If a loop ends early,
-    the preceding stages process the rest of its epoch, and these items are dropped. If the source ends, the last epoch can be shorter. If
-    every epoch must begin at the first item of the source, use ``Take(size), Repeat(times=...)``.
+    Each loop over the pipeline begins after the last item of the previous epoch, even in the middle of an epoch of the source. If a loop
+    ends early, the preceding stages still process the remaining items of its epoch, and these items are dropped. If the source ends, the
+    last epoch can be shorter. To begin every epoch at the first item of the source, use ``Take(size), Repeat(times=...)`` instead.
 
     Args:
         size: Number of items of an epoch, at least 1.

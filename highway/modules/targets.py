@@ -1,7 +1,8 @@
-"""Find the boxes, points and masks of an item's images by the names of their fields, and check them.
+"""Find the images of an item and their boxes, points and masks by the names of their fields, and check them.
 
-A *target* is one image with its boxes, points and mask, and the rows of further fields that belong to its boxes or points. A target is a
-dict from roles to values. The roles are ``"image"``, ``"boxes"``, ``"points"``, ``"mask"``, and one role per further field.
+A *target* is one image with its annotations: boxes, points, a mask, and the rows of other fields that belong to its boxes or points. A
+target is a dict from *roles* to values. The roles are ``"image"``, ``"boxes"``, ``"points"``, ``"mask"``, and one role for each other
+field.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class Targets:
         mask: The field of the masks, or ``None``.
         with_boxes: Fields with one row per box.
         with_points: Fields with one entry per point. A field can be in both ``with_boxes`` and ``with_points``.
-        more: A dict from ``"image"``, ``"points"`` or ``"mask"`` to further fields of this type. Each field gets its own role.
-        follow: The annotations that must move with the pixels: some of ``"boxes"``, ``"points"`` and ``"mask"``. If an annotation in
-            ``follow`` has no field, the first item with this annotation raises an error.
-        all_named: Whether the parameters name all fields with one row per box. If ``False``, the first item with boxes is checked. If it
-            has another such field, an error is raised.
+        more: A dict from ``"image"``, ``"points"`` or ``"mask"`` to additional fields of this type. Each field gets its own role.
+        follow: Which of ``"boxes"``, ``"points"`` and ``"mask"`` must move with the pixels. If the first item has such an annotation, but
+            the parameter for it is ``None``, an error is raised.
+        all_named: Whether the parameters name all fields with one row per box. If ``False``, and the first item with boxes has another such
+            field, an error is raised.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Targets:
         """Return the field of each role.
 
         Raises:
-            ValueError: the item has no fields, or the first item has annotations or images that no parameter names.
+            ValueError: the item has no fields; or the first item has annotations or images that no parameter names.
         """
         image = image_field(item) if self._image is None else self._image
         where = {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
@@ -116,7 +117,7 @@ class Targets:
             self._checks_rows = False
 
     def _expect_one_image(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError if a tuple has more images that no parameter names."""
+        """Raise ValueError if a tuple contains other images that no parameter names."""
         image = get(item, where["image"])
         shape = image.shape if isinstance(image, np.ndarray) and image.ndim in (3, 4) and 0 < image.shape[-1] <= MOST_CHANNELS else ()
         rest = [name for name in names(item) if isinstance(name, int) and name not in where.values()]
@@ -129,7 +130,7 @@ class Targets:
             )
 
     def kind_of(self, role: str) -> str:
-        """Return the type of a role from ``more``: ``"image"``, ``"points"`` or ``"mask"``. For all other roles, return an empty string."""
+        """Return the type of a role from ``more``: ``"image"``, ``"points"`` or ``"mask"``. Return an empty string for all other roles."""
         return self._more[role][0] if role in self._more else ""
 
     def goes_with_boxes(self, role: str) -> bool:
@@ -145,7 +146,7 @@ class Targets:
         return role in self._with_points
 
     def checked(self, given: Target) -> Target:
-        """Check that the parts of a target are valid and fit together. Return the target with boxes and points as new float32 arrays.
+        """Check that the image and annotations of a target are valid and fit together. Return the target with float32 boxes and points.
 
         Raises:
             ValueError: the target is not valid.
@@ -196,7 +197,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise ValueError if an item has counts or offsets for one of ``fields``. They would be wrong after rows are removed or added."""
+        """Raise ValueError if an item has counts or offsets for one of ``fields``: they would be wrong after rows are removed or added."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
@@ -208,14 +209,15 @@ class Targets:
     def each(
         self, item: Item, change: Change, rng: Rng, loses_rows: Callable[[str], bool], transforms: Sequence[object], as_list: bool = False
     ) -> Item:
-        """Return an item with each target replaced by ``change``.
+        """Return a new item in which ``change`` has transformed each target.
 
         Args:
             item: A sample, or a batch.
-            change: A function that returns the new target. The arguments are the target, an array or ``None``, and the random generator of
-                the target. The array is the image's place in the output batch. ``change`` can write the new image into this array.
+            change: A function that returns the new target. Its arguments are the target, an array or ``None``, and the random generator of
+                the target. The array is the row of the image in the output batch. ``change`` can write the new image into this array.
             rng: The random generator of the item, or ``None``.
-            loses_rows: Returns whether a role can lose rows. Such roles become lists in a batch.
+            loses_rows: A function that returns whether ``change`` can remove rows of a role. In a batch, the fields of such roles become
+                lists.
             transforms: The transforms, for error messages.
             as_list: Whether the images of a batch and their annotations become lists.
 
@@ -268,7 +270,7 @@ class Targets:
             )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
-        """Return the field of each role, and the targets of a batch whose images will be combined. For an empty batch, the list is empty.
+        """Return the field of each role, and the list of targets of a batch. The caller will combine their images.
 
         Raises:
             ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit
@@ -292,7 +294,6 @@ class Targets:
 
 
 def _changed(given: Target, row: int, change: Change, out: np.ndarray | None, rng: Rng) -> Target:
-    """Return the new target for one target of a batch."""
     try:
         return change({role: values[row] for role, values in given.items()}, out, rng)
     except Exception as error:
@@ -310,13 +311,12 @@ def expect_batch(images: Any, owner: str) -> None:
 
 
 def expect_partners(count: int, owner: str) -> None:
-    """Raise ValueError for a batch of one image."""
     if count == 1:
         raise ValueError(f"{owner}: the batch has only one image, but needs at least two; use drop_last=True to drop such a batch")
 
 
 def like(given: Any, values: list[np.ndarray]) -> Any:
-    """Convert a list with one value per image to the type of ``given``, which is an array, an object array or a list."""
+    """Convert a list with one value per image to the type of ``given``: an array, an object array or a list."""
     if not isinstance(given, np.ndarray):
         return values
     if given.dtype != object:
@@ -327,7 +327,7 @@ def like(given: Any, values: list[np.ndarray]) -> Any:
 
 
 def rows_where(values: Any, which: np.ndarray) -> Any:
-    """Return rows of an array or a list, selected by bools or by indexes."""
+    """Return the selected rows of an array or a list. ``which`` contains bools or indexes."""
     if isinstance(values, np.ndarray):
         return values[which]
     return [values[row] for row in (np.flatnonzero(which) if which.dtype == bool else which).tolist()]
@@ -339,7 +339,7 @@ def unshared(value: np.ndarray, given: Any) -> np.ndarray:
 
 
 def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
-    """Concatenate the rows of several targets. Return an array. If a part with rows is a list, return a list.
+    """Concatenate the rows of several targets. Return an array, or a list if one of the non-empty parts is a list.
 
     Raises:
         ValueError: the parts are arrays, and their rows differ in shape.

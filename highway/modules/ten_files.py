@@ -46,12 +46,12 @@ class TenSource(Sampling, _OfTenFiles):
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
         epochs: Number of passes over the files, or ``None`` to repeat indefinitely.
-        shuffle: Whether each epoch has its own order.
+        shuffle: Whether to shuffle the files, in a different order for each epoch.
         mmap: Whether to map the files into memory instead of reading them. If a file is truncated while its item is in use, the process is
             killed.
 
     Yields:
-        The saved dict or tuple, with read-only arrays. The keys in the passport are the saved keys, or the path of the file.
+        The saved items, with read-only arrays. The passport contains the saved keys, or the path of the file if no keys were saved.
 
     Raises:
         FileNotFoundError: there are no such files (raised on the first item, not in the constructor).
@@ -68,7 +68,7 @@ class TenSource(Sampling, _OfTenFiles):
     shuffle: Shuffle = False
 
     def open(self) -> TenFiles:
-        """Return the dataset, whose samples have passports."""
+        """Return the dataset. Its samples have passports."""
         return _WithPassports(self.paths, self.mmap)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
@@ -81,11 +81,11 @@ class TenSource(Sampling, _OfTenFiles):
 class TenSink:
     """Write each item to its own ``.ten`` file, with its passport and a checksum for each array.
 
-    A file gets its final name when it is complete and on the disk. tensorcom can read the file.
+    A file gets its final name when it is complete and on the disk. The package tensorcom can also read the file.
 
     Args:
         data_dir: Folder for the files, or the URL of the folder. The folder is created if it does not exist.
-        name: Name of a file. ``{epoch}`` and ``{index}`` are replaced by the values in the passport.
+        name: Format of the file names. ``{epoch}`` and ``{index}`` are replaced by the values in the passport.
         overwrite: Whether to replace existing files.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Images with boxes from PASCAL VOC."""
+"""Images and boxes of PASCAL VOC."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ class VOCReader(Sampling, _OfVOC):
         data_dir: The folder of one year, such as ``VOCdevkit/VOC2012``.
         split: ``"train"``, ``"val"``, ``"trainval"``, ``"test"``, or another list in ``ImageSets``.
         epochs: Number of passes over the images, or ``None`` to repeat indefinitely.
-        masks: ``"class"`` or ``"object"`` adds the field ``mask``; see :class:`~highway.datasets.VOC`.
+        masks: With ``"class"`` or ``"object"``, samples also have the field ``mask``; see :class:`~highway.datasets.VOC`.
         classes: Names of the labels, indexed by label. By default, the 20 classes of VOC.
 
     Yields:
-        Dicts: ``image``, uint8 ``(H, W, 3)`` in RGB; ``boxes``, float32 ``(N, 4)``: x1, y1, x2, y2 in pixels; ``labels``, int32 ``(N,)``;
-        ``difficult`` and ``truncated``, bool ``(N,)``; and, if ``masks`` is given, ``mask``, uint8 ``(H, W)``.
+        Dicts with the following fields. ``image`` is uint8 ``(H, W, 3)`` in RGB. ``boxes`` is float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
+        ``labels`` is int32 ``(N,)``. ``difficult`` and ``truncated`` are bool ``(N,)``. If ``masks`` is given, ``mask`` is uint8 ``(H,
+        W)``.
 
     Raises:
         OSError: a file is missing or cannot be read.
-        DatasetError: the list or an annotation is not valid.
+        DatasetError: the list of images or an annotation file is not valid.
         ImageError: an image is damaged.
 
     >>> classes = ["person", "cat", "cup", "spoon", "rocket", "tower", "helmet", "light"]

@@ -1,6 +1,7 @@
-"""WebDataset: samples in tar archives (shards) as streams. The files of a sample are consecutive and share one name.
+"""Read and write WebDataset shards, which are tar archives of samples, as streams.
 
-For shards on disk or in a store, :class:`highway.datasets.Tar` provides random access.
+The files of a sample are consecutive, and have the same name with different extensions. For shards on disk or in a store,
+:class:`highway.datasets.Tar` provides random access.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def _numbers_files(path: str) -> bool:
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
 
-    The name of a field is the extension of a file in lower case. The extension determines the type of the value
-    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an int32, and ``.txt`` is a str. Images and all
-    other files are ``bytes``, which :class:`DecodeImage` and other maps can decode.
+    Each file of a sample becomes a field. The name of the field is the extension of the file in lower case. The extension determines the
+    type of the value (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an int32, and ``.txt`` is a str.
+    Images and all other files are ``bytes``, which :class:`DecodeImage` and other maps can decode.
 
     Args:
         urls: Shards: paths, URLs of objects in a store (``s3://``, ``gs://``, ``https://``, ...), or URLs that the webdataset package opens
@@ -54,18 +55,18 @@ class WebDatasetSource:
         fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of the fields ``png``,
             ``jpg`` and ``jpeg`` that a sample has. ``None`` reads all fields under their own names.
         epochs: Number of passes over the shards, or ``None`` to repeat indefinitely.
-        shuffle: Whether each epoch has its own order of shards. To shuffle the samples, add ``Shuffle`` after this source.
+        shuffle: Whether each epoch reads the shards in a different order. To shuffle the samples, too, add ``Shuffle`` after this source.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
 
     Yields:
-        A dict for each sample. The passport (the metadata of an item) has the epoch, the index within the epoch, and the key of the
+        A dict for each sample. The passport (the metadata of an item) contains the epoch, the index within the epoch, and the key of the
         sample.
 
     Raises:
         ConfigError: a parameter is out of its range, or a URL needs a package that is not installed.
         OSError: a shard cannot be opened or fetched.
-        ShardError: a shard is damaged, truncated or empty, or a sample is invalid. With ``on_error="skip"``, the rest of this shard, or
-            this sample, is skipped. An epoch without samples always raises an error.
+        ShardError: a shard is damaged, truncated or empty; or a sample is not valid. With ``on_error="skip"``, the remaining samples of
+            such a shard, or the sample that is not valid, are skipped. An epoch without samples always raises an error.
 
     >>> samples = [{"txt": "a text", "cls": 3}]
     >>> Pipeline([samples, ShardSink("texts-%05d.tar")]).run()
@@ -86,7 +87,7 @@ class WebDatasetSource:
 
     @opened
     def _identity(self) -> str:
-        """A text that changes when shards on disk or in a store change."""
+        """A text that changes if a shard on disk or in a store changes."""
         paths = [path_of(url) for url in self.shards if has_ranges(url)]
         return fingerprint_of((shown(path), path) for path in paths if is_url(path) or os.path.exists(path))
 
@@ -106,7 +107,7 @@ class WebDatasetSource:
         context = context or here()
         shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
-        # The epoch; and for this epoch, the number of finished shards, samples of the next shard, and all samples.
+        # The epoch, its number of finished shards, the number of samples read from the next shard, and the number of all samples read.
         position = context.state_of(self)
         epoch, done, passed, index = position.value
         first, position.value = epoch, lambda: [epoch, done, passed, index]
@@ -127,7 +128,7 @@ class WebDatasetSource:
             done = passed = index = 0
 
     def _samples(self, url: str, passed: int, context: Context) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Skip the first ``passed`` samples of a shard. Yield each further sample with its number, from 1, and its key."""
+        """Yield the samples of a shard after the first ``passed`` samples, each with its number (from 1) and its key."""
         with contextlib.closing(read_members(url)) as members:
             samples = enumerate(grouped_by_key(members, partial(context.count, self, "ignored_files")), start=1)
             while True:
@@ -157,7 +158,7 @@ class WebDatasetSource:
         return OfThread(lambda: SamplesAgain(self.shards))
 
     def _remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
-        """Create a sample of a shard again. If samples are requested in order, the shard is read only once."""
+        """Create a sample again. Successive samples are read in one pass over a shard."""
         key, files = self._again.value.sample(*part)
         return Stamped(self._decoded(files), Passport(keys=(key,)))
 
@@ -168,12 +169,12 @@ class ShardSink(SampleSink):
     """Write samples into WebDataset shards.
 
     A shard gets its final name only when it is complete. Unfinished shards are removed if the pipeline fails or is stopped. The files of a
-    sample are named by the key in its passport. Dots in the last part of the key become ``_``. If the passport has no key, the name
-    consists of epoch and index. :mod:`highway.datasets.field_codecs` determines the file type of each field. :class:`WebDatasetSource`
-    reads the same samples from these shards.
+    sample are named by the key in its passport (its metadata). Dots in the last part of the key become ``_``. If the passport has no key,
+    the epoch and the index form the name. :mod:`highway.datasets.field_codecs` determines the file type of each field.
+    :class:`WebDatasetSource` reads the same samples from these shards.
 
     Args:
-        path: Output path or URL with a format for the shard's number: ``out/photos-%06d.tar``. Missing folders are created.
+        path: Output path or URL with a format for the number of the shard, such as ``out/photos-%06d.tar``. Missing folders are created.
         max_samples: Maximum number of samples in a shard, at least 1.
         max_mb: Maximum megabytes per shard. A shard with only one sample can be larger.
 
@@ -205,7 +206,7 @@ class ShardSink(SampleSink):
             items.context.count(self, "shards")
 
     def _write(self, path: str, sample: EncodedSample | None, samples: Iterator[EncodedSample]) -> EncodedSample | None:
-        """Write a shard with at least one sample. Return the first sample that did not fit into the shard, or ``None``."""
+        """Write one shard, with at least one sample. Return the first sample of the next shard, or ``None`` at the end."""
         if is_taken(path):
             raise FileExistsError(f"ShardSink: {shown(path)!r} already exists; move it, or choose another path")
         with shard_writer(path) as shard:
