@@ -1,4 +1,4 @@
-"""The parts of ``Cache``: its key (``fingerprint``), its run and its repair. :mod:`highway.datasets.cache_files` has the cache's files.
+"""The implementation of ``Cache``. :mod:`highway.datasets.cache_files` reads and writes the files of a cache.
 
-Begin with ``run``.
+Begin reading with ``run``.
 """

@@ -1,4 +1,4 @@
-"""Iterate over the input of a cache by epoch, split the items into samples, and build output batches."""
+"""Iterate over the epochs of a cache's input, split the items into samples, and build output batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from highway.images.buffers import BufferPool
 
 log = logging.getLogger("highway")
 
-_MOST_ROWS: Final = 1 << 20  # maximum rows of a batch whose source does not know positions
+_MOST_ROWS: Final = 1 << 20  # maximum number of rows of a batch; used to number the rows if the source does not
 LOG_EVERY: Final = 10.0  # seconds between two log lines about the first epoch
 
 
@@ -28,11 +28,11 @@ class Keyed(NamedTuple):
 
 
 class Epochs:
-    """Iterates over the input of a stream by epoch. To find the end of an epoch, it reads one item ahead.
+    """Iterates over the epochs of a stream's input. To find the end of an epoch, it reads one item in advance.
 
     Args:
         items: The input.
-        limit: The number of epochs after which the input ends, or ``None``.
+        limit: Maximum number of epochs, or ``None``.
     """
 
     def __init__(self, items: Items, limit: int | None) -> None:
@@ -43,17 +43,17 @@ class Epochs:
 
     @property
     def left_out(self) -> int:
-        """The number of errors that the preceding stages have skipped so far."""
+        """The number of errors so far in preceding stages with ``on_error="skip"``."""
         return self._items.left_out
 
     def peek(self) -> Stamped | None:
-        """Wait for the next item and return it. Return ``None`` at the end."""
+        """Wait for the next item, and return it without removing it. Return ``None`` at the end."""
         if self._next is None and (stamped := next(self._stamped, None)) is not None:
             self._next, self.epoch = stamped, stamped.passport.epoch
         return self._next if self._limit is None or self.epoch < self._limit else None
 
     def of(self, epoch: int) -> Iterator[Stamped]:
-        """Yield the remaining items of an epoch. Afterwards, ``self.epoch`` is the next epoch."""
+        """Yield the remaining items of an epoch. Then ``self.epoch`` is the next epoch."""
         while self.peek() and self.epoch == epoch and self._next is not None:
             stamped, self._next = self._next, None
             yield stamped
@@ -62,11 +62,11 @@ class Epochs:
 
 
 class Stacker:
-    """Combines the values of a field into the field of a batch.
+    """Combines the values of a field in several samples into the field of a batch.
 
     Args:
-        stack: Whether the arrays of a field become one array. With ``False``, they become a list. Scalars always become one array. ``str``
-            and ``bytes`` always become a list.
+        stack: Whether arrays are combined into one array. With ``False``, they become a list. Scalars always become one array. ``str`` and
+            ``bytes`` always become a list.
     """
 
     def __init__(self, stack: bool) -> None:
@@ -77,7 +77,7 @@ class Stacker:
         """Combine a list or array of values into the field ``name`` of a batch.
 
         Raises:
-            ValueError: ``stack`` is set, and the values differ in shape.
+            ValueError: ``stack`` is true, and the values differ in shape.
         """
         if isinstance(values, np.ndarray):
             if self.stack or values.ndim == 1:
@@ -103,7 +103,7 @@ class Stacker:
 
 
 class Progress:
-    """Reports the progress of the first epoch as a text, and logs it regularly.
+    """Describes the progress of the first epoch in a text, and logs this text regularly.
 
     Args:
         name: Name of the cache in the log.
@@ -115,7 +115,7 @@ class Progress:
         self._began = self._said = time.monotonic()
 
     def at(self, samples: int) -> str:
-        """Return the text for a number of samples written so far."""
+        """Return the text after ``samples`` samples have been written."""
         now = time.monotonic()
         text = f"{samples:,} samples written"
         if self._total:
@@ -129,7 +129,7 @@ class Progress:
 
 
 class Passing:
-    """Passes the items of an epoch through a cache and yields their samples.
+    """Passes the items of an epoch on, and splits them into the samples that the cache stores.
 
     Args:
         batched: Whether the inputs are batches (which pass unchanged) or samples.
@@ -146,9 +146,9 @@ class Passing:
         self._waiting, self.index = waiting, index
 
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
-        """For each input item, yield the outputs, the passport (the item's metadata) and the samples.
+        """For each input item, yield the output items, the passport (metadata) of the input item, and its samples.
 
-        The last output is the batch of the remaining samples.
+        At the end, yield the batch of the remaining samples.
         """
         for stamped in items:
             item, passport = stamped
@@ -195,7 +195,7 @@ class Passing:
         return self.made(waiting, self.index - 1)
 
     def made(self, came: list[Stamped], index: int | None = None) -> Stamped:
-        """Return the output for one input batch, or the batch of several input samples. Without ``index``, the engine sets the index."""
+        """Return the output for one input batch or for several input samples. Without ``index``, the engine sets its index."""
         passport = came[-1].passport._replace(made_of=Lineage(tuple(passport for _, passport in came)))
         if self.batched:
             positions = Positions(passport.index, _positions(passport, length(came[0].item) or 0))
@@ -209,6 +209,6 @@ class Passing:
 
 
 def _positions(passport: Passport, count: int) -> Sequence[int]:
-    """Return the positions of the rows of a batch. If the source does not know the positions, compute them from the index of the batch."""
+    """Return the positions of the rows of a batch in the epoch. If the source does not number its rows, use the index of the batch."""
     rows = passport.rows
     return rows if len(rows) == count else range(passport.index * _MOST_ROWS, passport.index * _MOST_ROWS + count)

@@ -34,12 +34,13 @@ log = logging.getLogger("highway")
 def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     """Return the fingerprint of a source and the stages after it, as 32 hexadecimal digits.
 
-    Components are identified by their parameters and code (:mod:`highway.engine.hashing`), or by the ``fingerprint`` that they declare
-    (:class:`~highway.engine.component.Traits`). Readers are also identified by the names, sizes and times of their files. The fingerprint
-    includes the decoder and highway's version, because different decoders and versions can return different pixels. If stages draw random
-    numbers, it also includes the pipeline's seed and the names of these stages (:func:`chance`).
+    The fingerprint includes the parameters and code of each component (:mod:`highway.engine.hashing`), or the ``fingerprint`` that the
+    component declares (:class:`~highway.engine.component.Traits`). For a reader, it also includes the names, sizes and times of the files.
+    The fingerprint includes the image decoder and the version of highway, because different decoders and versions can return different
+    pixels. If stages draw random numbers, it also includes the seed of the pipeline and the names of these stages (:func:`chance`).
 
-    A warning names values that cannot be compared: values that cannot be hashed, and values that maps change while they run.
+    A warning names values whose changes the fingerprint cannot detect: values that cannot be hashed, and values that maps change while they
+    run.
 
     Args:
         components: The stages or components, in order.
@@ -87,34 +88,31 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
 
 
 def chance(stages: Sequence[Stage], seed: int) -> str:
-    """Return a text with the seed and the names of stages that draw random numbers, or an empty text if no stage draws."""
+    """Return a text with the seed and the names of the stages that draw random numbers, or an empty text if there are none."""
     drawing = [stage.label for stage in stages if hangs_on_seed(stage.op)]
     return f"seed {seed}: {', '.join(drawing)}" if drawing else ""
 
 
 class Share(NamedTuple):
-    """The part of the samples that the readers of a rank read."""
+    """The rank and world size of a reader. They determine which samples the reader reads."""
 
     rank: int
     world_size: int
 
     @property
     def name(self) -> str:
-        """The name of the part. Empty if the rank reads all samples."""
+        """The name of the subfolder for the rank. Empty if there is only one rank."""
         return f"rank-{self.rank}-of-{self.world_size}" if self.world_size > 1 else ""
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the part of the samples that a source yields on this rank.
-
-    If there are several readers, use the first reader with several ranks.
-    """
+    """Return the share of this rank. If a source contains several readers, use the first reader with several ranks."""
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
 
 def _readers(value: Any) -> Iterator[Sampling]:
-    """Yield the readers inside a component, or the component itself if it is a reader."""
+    """Yield the readers that a component contains, or the component itself if it is a reader."""
     op = written(value.op if isinstance(value, Stage) else value)
     if isinstance(op, Sampling):
         yield op
@@ -135,10 +133,7 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
-    """Yield a text for each shard that identifies its current content.
-
-    For a command (``pipe:``), the text does not depend on the output.
-    """
+    """Yield a text for each shard that changes if the shard changes. For a command (``pipe:``), the text is always the same."""
     stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
     for url in urls:
         check_cancelled()

@@ -31,7 +31,7 @@ def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
     """Return whether an item is a batch. This depends on ``maker`` (see :func:`maker_of`), and on the keys and fields of the item.
 
     Raises:
-        ConfigError: stage, keys and fields do not show whether the item is a batch, or contradict each other.
+        ConfigError: the stage, the keys and the fields do not determine whether the item is a batch, or contradict each other.
     """
     item, keys, rows = first.item, len(first.passport.keys), _rows(first.item)
     if maker is not None and maker.traits.makes == "samples":

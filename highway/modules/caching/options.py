@@ -1,4 +1,4 @@
-"""The interface of ``Cache`` for its parts."""
+"""The parameters of ``Cache``, for the modules that implement it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Find the place of each sample of a cache.
+"""Find the place of each sample in the share of its rank.
 
-A *share* is the samples of one rank (:class:`highway.reading.share.FixedShare`). The *place* of a sample is its index in the share.
+A *share* is the list of samples that one rank reads (:class:`highway.reading.share.FixedShare`). The *place* of a sample is its index in
+the share. The *row* of a sample is its index in the cache.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _ABSENT, _BAD = -1, -2
 
 
 class Places:
-    """The places of the samples that enter a cache in one epoch.
+    """The places of the samples that are written to a cache in one epoch.
 
     Args:
-        source: The plan of the reader that yields the samples. Only maps are between the reader and the cache.
+        source: The plan of the reader. Only maps are between the reader and the cache.
         context: The context of the cache.
 
     Attributes:
-        known: Whether each sample so far has a place. If false, a map has changed the number of samples.
+        known: Whether the places of all samples so far are known. False after a map has changed the number of samples.
     """
 
     def __init__(self, source: RowRanges, context: Context) -> None:
@@ -34,15 +35,13 @@ class Places:
         assert share is not None
         self._source, self._share, self.known = source, share, True
         self._batch_size = source.stands_for.rows
-        self._rows = np.full(share.count, _ABSENT)  # for each place, the row of its sample in the cache
+        self._rows = np.full(share.count, _ABSENT)  # for each place, the row of its sample
 
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
-        """Return the indexes of an item's samples that the cache keeps.
-
-        The cache keeps all samples, except samples that replace bad samples.
+        """Return which samples of an item to write to the cache, as indexes: all samples, except samples that replace bad samples.
 
         Args:
-            passport: The passport of the item, which is its metadata: epoch, index, keys.
+            passport: The passport (metadata) of the item.
             count: Number of samples of the item.
             rows: Number of samples in the cache before the new samples are appended.
         """
@@ -59,14 +58,14 @@ class Places:
             is_bad = np.array([number in bad for number in self._share.numbers(places).tolist()])
             self._rows[places[is_bad & (self._rows[places] < 0)]] = _BAD
             kept, places = np.flatnonzero(~is_bad).tolist(), places[~is_bad]
-        if (self._rows[places] >= 0).any():  # the cache has these samples already
+        if (self._rows[places] >= 0).any():  # a sample is already in the cache
             self.known = False
             return range(count)
         self._rows[places] = range(rows, rows + len(kept))
         return kept
 
     def lacking(self, other: CacheFile) -> list[tuple[int, int]]:
-        """Find samples that another cache has and this cache lacks. Return their rows in the other cache, and their places."""
+        """Return the rows (in the other cache) and the places of the samples that another cache has and this cache lacks."""
         places = other.index.get("places", np.empty(0, np.int64)) if self.known else np.empty(0, np.int64)
         return [(row, place) for row, place in enumerate(places.tolist()) if self._rows[place] < 0]
 
@@ -81,17 +80,15 @@ class Places:
 
     @property
     def is_planned(self) -> bool:
-        """Whether an epoch from the cache has the same order as an epoch from the reader.
-
-        This is so if no stage after the reader skipped a batch.
-        """
+        """Whether an epoch from the cache has the same order as an epoch from the reader: no stage after the reader skipped a batch."""
         return self.known and (self._batch_size is None or not (self._rows == _ABSENT).any())
 
     def index(self) -> dict[str, np.ndarray]:
-        """Return the additional arrays of a cache's index, see :class:`~highway.datasets.cache_files.file.CacheFile`.
+        """Return additional arrays for the index of a cache; see :class:`~highway.datasets.cache_files.file.CacheFile`.
 
-        ``"bad"`` has the places of samples that the reader could not read. In batches, the next sample has replaced such a sample.
-        ``"dropped"`` has the places of single samples that a stage after the reader has skipped. Samples of a skipped batch are not listed.
+        ``"bad"`` contains the places of samples that the reader could not read. In batches, the next sample has replaced such a sample.
+        ``"dropped"`` contains the places of single samples that a stage after the reader has skipped. It does not contain the samples of
+        skipped batches.
         """
         if not self.known or (self._rows == np.arange(len(self._rows))).all():
             return {}
@@ -110,7 +107,7 @@ class Places:
         self._rows[absent[np.array(is_bad, bool)]] = _BAD
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return the start and end of an item's samples in the rank's epoch. Return 0, 0 if the reader made no item with this index."""
+        """Return the start and end of an item's samples in the epoch of this rank, or 0, 0 if the reader has no item with this index."""
         if self._batch_size is None:
             begin, other = divmod(index - self._share.first, self._share.step)
             stop = begin + 1

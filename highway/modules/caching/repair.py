@@ -1,4 +1,4 @@
-"""Repair a cache. The stages before the cache create damaged samples again, and the new samples overwrite the damaged samples."""
+"""Repair a cache: create damaged samples again, and overwrite the damaged samples with the new samples."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = logging.getLogger("highway")
 def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: DamagedError) -> None:
     """Check all samples of a cache, and create damaged samples again.
 
-    A separate pipeline of the stages before the cache creates the samples. This pipeline runs until it has created the last damaged sample.
-    The checksum shows whether a new sample is the same as the damaged sample.
+    A separate pipeline runs the stages before the cache until all damaged samples are created again. A new sample must have the checksum of
+    the damaged sample.
 
     Args:
         file: The cache.
         stages: The stages before the cache.
-        arrays: Converts a sample to the arrays that were written.
-        error: The first damage that was found.
+        arrays: A function that converts a sample to the arrays in the cache.
+        error: The error for the first damaged sample.
 
     Raises:
         DamagedError: the stages are unknown, or do not create the same sample again.

@@ -1,4 +1,4 @@
-"""A running cache in one pipeline. It passes items on, writes them, serves later epochs, and creates items again."""
+"""The stream that writes and serves a cache in one pipeline."""
 
 from __future__ import annotations
 
@@ -40,17 +40,15 @@ log = logging.getLogger("highway")
 
 @dataclass
 class CacheRun:
-    """A cache in one pipeline.
+    """The stream of a cache: it writes the samples of the first epoch to the cache, and serves later epochs from the cache.
 
-    Args:
-        cache: The parameters of the cache.
-        before: The stages before the cache; empty if they are unknown.
+    Args: cache: The parameters of the cache. before: The stages before the cache; empty if they are unknown.
     """
 
     cache: CacheOptions
     before: Annotated[list[Stage], HOW]  # not part of the hash of this stage, because these stages have their own hashes
     file: CacheFile | None = field(default=None, init=False)
-    # A complete cache that lacks skipped samples. This run tries to read these samples again.
+    # A cache without the samples that were skipped. This run tries to create these samples again.
     _old: CacheFile | None = field(default=None, init=False)
     _folder: CacheFolder | None = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
@@ -67,7 +65,7 @@ class CacheRun:
 
     @property
     def gated(self) -> bool:
-        """Whether a :class:`Gate` wraps the source before the cache. The gate opens the cache."""
+        """Whether a ``Gate`` (in :mod:`highway.modules.cache`) wraps the source before the cache. The gate opens the cache."""
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
 
     @property
@@ -77,12 +75,12 @@ class CacheRun:
 
     @property
     def refuses_states(self) -> bool:
-        """Whether states are refused while this run fills the cache. A resumed run could find a complete cache with another order."""
+        """Whether no state can be saved while this run fills the cache: a resumed run could find a complete cache with another order."""
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
     def _makes(self) -> Makes | None:
-        """The type of the outputs: batches or samples. A later cache in the pipeline needs this information."""
+        """The type of the outputs, batches or samples, for a second cache in the pipeline."""
         if self.cache.batch_size is not None:
             return "batches"
         maker = maker_of(self.before)
@@ -90,16 +88,16 @@ class CacheRun:
 
     @property
     def epochs(self) -> int | None:
-        """The number of epochs, from the parameter or from the stages before the cache; ``None`` if it is unlimited or unknown."""
+        """The number of epochs, by the parameter or the stages before the cache. ``None`` if it is unlimited or unknown."""
         made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
         return self.cache.epochs or (made[-1].epochs if made else None)
 
     def _length(self, items: int) -> int:
-        """Return the number of outputs for a number of inputs: the same number, or the number of output batches."""
+
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self, seed: int) -> bool:
-        """Open the cache if it is complete for this seed and lacks no skipped samples. Return whether the cache is open."""
+        """Open the cache if it is complete for this seed and contains all samples. Return whether the cache is open."""
         if self._folder is None:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
@@ -111,7 +109,7 @@ class CacheRun:
         return self.file is not None
 
     def _own_folder(self, path: str, seed: int) -> CacheFolder:
-        """Return the folder of this rank's cache. Ranks that share a folder use a subfolder each."""
+        """Return the folder of this rank's cache. If there are several ranks, each rank has a subfolder."""
         fingerprint, share = self._fingerprint(seed), share_of(self.before)
         if not share.name:
             return CacheFolder(path, fingerprint)
@@ -168,7 +166,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Create an item again from the complete cache: ``part`` is its epoch and index. ``None``: create it from the inputs ``came``."""
+        """Create an item again: from the complete cache, by its epoch and index ``part``, or from the inputs ``came`` without ``part``."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -185,14 +183,14 @@ class CacheRun:
 
     @property
     def _ranks(self) -> tuple[int, int]:
-        """Rank and world size for the indexes of the outputs. If this rank numbers its outputs on its own, they are 0 and 1."""
+        """The rank and world size that determine the indexes of the outputs. They are 0 and 1 if the rank counts only its own outputs."""
         return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
     def _passing(self, batched: bool, waiting: list[Stamped], index: int = 0) -> Passing:
         return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack), waiting, index)
 
     def _pass_the_rest(self, source: Epochs, position: Position, epoch: int, index: int) -> Iterator[Stamped]:
-        """Pass on the rest of an epoch without writing it."""
+        """Pass the remaining items of an epoch on, without writing them."""
         passing = self._passing(False, source.waiting, index)
         source.epoch = epoch
         position.value = lambda: [source.epoch, passing.index, "full" if self._full else "passing"]
@@ -202,14 +200,16 @@ class CacheRun:
         self._next_epoch = epoch + 1
 
     def _pass(self, source: Epochs, position: Position, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch, and write it to the cache. If it does not fit, or another process writes the cache, only pass it on.
+        """Pass the items of an epoch on, and write them to the cache.
 
-        If another process has completed the cache, return without outputs. While the cache is written, no state can be saved. So a resumed
-        run begins this epoch again and fills the cache.
+        If the items do not fit, or if another process writes the cache, only pass them on. If another process has completed the cache,
+        return without outputs. While the cache is written, no state can be saved. A resumed run therefore repeats this epoch, and fills the
+        cache.
 
         Raises:
-            ConfigError: this rank's cache is not complete after the first epoch, and the reader gives the rank other samples in each epoch.
-                Other ranks may serve the samples of their first epoch, so samples could be read twice or never.
+            ConfigError: the source gives this rank different samples in each epoch, and the cache of this rank is not complete after the
+                first epoch. Other ranks might repeat the samples of their first epoch. Then some samples would be read twice, and others
+                never.
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
@@ -232,7 +232,7 @@ class CacheRun:
 
             position.value = save
             places = Places(self.plan, source.context) if writer is not None and self.plan is not None else None
-            came = (array("q"), array("q"))  # the index of each item, and the number of its samples
+            came = (array("q"), array("q"))  # for each item, its index and its number of samples
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
             epoch = source.epoch
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
@@ -255,10 +255,10 @@ class CacheRun:
             self._next_epoch = epoch + 1
 
     def _is_batched(self, first: Stamped) -> bool:
-        """Return whether the inputs are batches. The parameter ``batched`` or the first item determines this.
+        """Return whether the inputs are batches, by the parameter ``batched`` or by the first item.
 
         Raises:
-            ConfigError: the item does not show whether it is a batch; or the item is a sample, but ``stack=False`` needs batches.
+            ConfigError: it is unclear whether the item is a batch; or the item is a sample, but ``stack=False`` needs batches.
         """
         if self._batched is None:
             takes = self.cache.takes
@@ -271,7 +271,7 @@ class CacheRun:
         return self._batched
 
     def _arrays(self, batched: bool) -> Arrays:
-        """Return a function that converts a sample to arrays: to the row of a batch, or to arrays that keep the types of the sample."""
+        """Return the function that converts a sample to the arrays in the cache."""
         return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
 
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
@@ -285,9 +285,9 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return the index and the number of samples of each item of epoch 0, for the cache's index.
+        """Return the index and the number of samples of each item of epoch 0, as an array for the index of the cache.
 
-        Return an empty dict if the cache would build the same items without this information, or if the numbers do not match its samples.
+        Return an empty dict if the cache can build the same items without this array, or if the array does not match the samples.
         """
         rank, world_size = self._ranks
         numbers, counts = came
@@ -299,9 +299,9 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Complete the cache. If samples were skipped, and this epoch has more samples than the previous try, write another epoch."""
+        """Complete the cache. If samples were skipped, and fewer than in the previous try, try again in the next epoch."""
         tried, self._old = self._old, None
-        whole_epoch = epoch > self._next_epoch  # an earlier epoch had no items
+        whole_epoch = epoch > self._next_epoch  # all items of an earlier epoch were dropped
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
             assert self._folder is not None
             self._folder.discard()
@@ -320,7 +320,7 @@ class CacheRun:
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
             if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
-                tried = None  # the cache is from an earlier run; that run has read epoch 1, too, so read it in any case
+                tried = None  # the cache is from an earlier run, which has also tried epoch 1; so this run tries epoch 1 in any case
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
@@ -335,17 +335,17 @@ class CacheRun:
             log.warning("%s: samples are missing that on_error='skip' has skipped (%d errors so far); %s", self, left_out, way_out)
 
     def _add_from(self, tried: CacheFile, writer: FolderWriter, places: Places, arrays: Arrays) -> None:
-        """Append the samples of an earlier try that this epoch lacks."""
+        """Append the samples that an earlier try has and this epoch lacks."""
         for row, place in places.lacking(tried):
             with contextlib.suppress(DamagedError):
                 writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays, *tried.positions([row]))
                 places.add(place, len(writer) - 1)
 
     def repair(self, file: CacheFile, error: DamagedError) -> None:
-        """Create damaged samples again. If this is not possible, discard the cache and raise the error. Other threads wait meanwhile."""
+        """Create damaged samples again, while other threads wait. If this fails, discard the cache and raise the error."""
         me = object()
         while self._repairing.setdefault("", me) is not me:  # atomic
-            cancel.wait(0.05)  # polling, because a wait for a lock cannot be cancelled, and damage is rare
+            cancel.wait(0.05)  # polls, because waiting for a lock cannot be cancelled
         try:
             if self._repaired and _is_whole(file, error.rows):  # another thread has repaired the samples meanwhile
                 return
@@ -362,7 +362,7 @@ class CacheRun:
             del self._repairing[""]
 
     def _give_up(self, writer: FolderWriter, why: str, way_out: str = "raise budget, free space, or cache less") -> None:
-        """Stop writing. Continue without a cache, or with the existing cache."""
+        """Stop writing. Continue without a cache, or with the cache of an earlier try."""
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(

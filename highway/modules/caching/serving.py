@@ -1,4 +1,4 @@
-"""Serve epochs from a complete cache. Many threads read batches or samples in the order of each epoch."""
+"""Serve epochs from a complete cache. One thread determines the order, and many threads read the samples."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from highway.parameters.ranges import HOW
 from highway.reading.sampler import Order
 from highway.reading.share import share_order
 
-_AT_ONCE = 8192  # number of positions whose rows are found at once
+_AT_ONCE = 8192  # number of positions that are converted to rows at once
 
 
 class Rows(NamedTuple):
-    """The rows of one batch or sample that a worker will read from a cache."""
+    """The samples of one output that a worker will read from a cache: their rows, which are their indexes in the cache."""
 
     file: CacheFile
     rows: list[int] | int
@@ -34,11 +34,11 @@ class Rows(NamedTuple):
 
 @dataclass
 class Reading:
-    """A map that reads the served rows on all cores. While the cache is being built, this map passes items on unchanged.
+    """A map that reads the samples of :class:`Rows` on all cores. While the cache is being written, it passes items on unchanged.
 
     Args:
         stack: See :class:`~highway.modules.cache.Cache`.
-        repair: Creates damaged samples again, or raises the error.
+        repair: A function that creates damaged samples again, or raises the error.
     """
 
     stack: bool
@@ -71,15 +71,15 @@ class Reading:
 
 @dataclass
 class Serving:
-    """The epochs that a complete cache serves.
+    """Yields the epochs of a complete cache.
 
     Args:
         file: The cache.
-        cache: The parameters.
-        rank: This rank. The index in a passport (the metadata of an item) counts the items of all ranks, as in a reader.
+        cache: The parameters of the cache.
+        rank: The rank. The index in the passport (metadata) of an item counts the items of all ranks, as for a reader.
         world_size: Number of ranks.
         seed: Seed of the order.
-        count: Counts the samples that an epoch lacks.
+        count: A function that is called with the number of samples that an epoch lacks.
     """
 
     file: CacheFile
@@ -115,7 +115,7 @@ class Serving:
         step = size or 1
         at_once = max(_AT_ONCE // step, 1) * step
         total = len(file) if file.plan is None else len(file.plan)
-        has_holes = file.plan is not None and not file.batch_size  # whether samples are missing, and are not replaced
+        has_holes = file.plan is not None and not file.batch_size  # whether single samples can be missing
         begin, number = 0 if has_holes else index * step, index
         left_out, waiting = (index * step if has_holes else 0), np.empty((2, 0), np.int64)
         order = share_order(total, self.seed, self.cache.shuffle, epoch)
@@ -139,7 +139,10 @@ class Serving:
         return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
 
     def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:
-        """Return the rows of the samples at ``positions``; -1 for a bad sample. In batches, the next sample replaces a bad sample."""
+        """Return the rows of the samples at ``positions``, below 0 for missing samples.
+
+        In batches, the next sample replaces a missing sample.
+        """
         plan = self.file.plan
         if plan is None:
             return order(positions)

@@ -1,4 +1,4 @@
-"""Find out before the run which samples a rank reads before a cache, and in which order."""
+"""Determine whether the samples of a rank, and their order, are known before the run."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from highway.reading.plan import RowRanges
 
 
 def plan_of(stages: Sequence[Stage]) -> RowRanges | None:
-    """Return the plan of the reader that yields the samples, if only maps are between the reader and the cache."""
+    """Return the plan of the reader, if all other stages before the cache are maps. Otherwise, return ``None``."""
     source, *rest = [stage.op for stage in stages] or [None]
     return source if isinstance(source, RowRanges) and all(shape_of(op) == "map" for op in rest) else None
 
 
 def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
-    """Return the plan of the reader if a rank reads the same samples in every epoch, otherwise ``None``. Any stages can come after it."""
+    """Return the plan of the reader, if a rank reads the same samples in every epoch. Otherwise, return ``None``."""
     plans = [op for op in stages[0].layers if isinstance(op, RowRanges)] if stages else []
     return plans[0] if plans and plans[0].cache is not None else None
 
 
 def is_exact(stages: Sequence[Stage]) -> bool:
-    """Return whether an epoch from the cache is the same as an epoch from the reader, so that a state is valid for both."""
+    """Return whether an epoch from the cache is the same as an epoch from the reader. Then a saved state is valid for both."""
     plan = plan_of(stages)
     if plan is None or plan.stands_for.shuffle == "blocks":
         return False
@@ -34,5 +34,5 @@ def is_exact(stages: Sequence[Stage]) -> bool:
 
 
 def _draws(op: Any) -> bool:
-    """Return whether a map draws random numbers, which differ from epoch to epoch."""
+    """Return whether a map draws random numbers that differ from epoch to epoch."""
     return takes_rng(op) or (seed_parameter(op, op) is not op and Traits.of(op).draws)

@@ -26,9 +26,9 @@ class Changed(NamedTuple):
 
     Args:
         image: ``(H, W)`` or ``(H, W, C)``.
-        belongs: A dict from roles to annotations. The roles are ``"boxes"`` ``(N, 4)``, ``"points"`` and ``"mask"``; a missing annotation
-            has no role.
-        rows: The indexes of the remaining boxes, ``(N,)``; ``None`` if there are no boxes.
+        belongs: The annotations, as a dict with the keys ``"boxes"`` ``(N, 4)``, ``"points"`` and ``"mask"``. A missing annotation has no
+            key.
+        rows: The original indexes of the remaining boxes, ``(N,)``. ``None`` if the field of the boxes is not given.
     """
 
     image: Any
@@ -41,14 +41,14 @@ class Adapter(ABC):
     """A map that applies the transforms of another package to each image of a batch, or to the image of a sample.
 
     Args:
-        transforms: Transforms, applied in order. In YAML, write ``package.module:name`` for an object, or for a class with its parameters.
+        transforms: Transforms, applied in order. In YAML, write ``package.module:name``, for an object or for a class with its parameters.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels. For one image, the boxes are ``(N, 4)``. For a batch, the field is an array
             ``(B, N, 4)``, padded with empty boxes, or a list of arrays.
         points: The field of the points, x and y in pixels from the upper left corner. For one image, the points are ``(N, 2)``, or ``(N, K,
-            2)`` for K points of each of N objects. For a batch, the field is an array with the batch axis first, or a list of arrays.
+            2)`` for K points of each of N objects. For a batch, the field is an array with a first batch axis, or a list of arrays.
         mask: The field of the masks. For one image, the mask is ``(H, W)``, or ``(N, H, W)`` with one mask for each of N objects. For a
-            batch, the field is an array with the batch axis first, or a list of arrays.
-        with_boxes: Fields with one row per box, such as labels. The fields ``points`` and ``mask`` can be among them.
+            batch, the field is an array with a first batch axis, or a list of arrays.
+        with_boxes: Fields with one row per box, such as labels. The fields of ``points`` and ``mask`` can be in this list.
         field: The field of the images; see :class:`~highway.modules.Augmentations`.
     """
 
@@ -81,11 +81,11 @@ class Adapter(ABC):
 
     @abstractmethod
     def _moves_pixels(self, transform: Any) -> bool:
-        """Return whether a transform moves pixels. If so, boxes, points and masks must move in the same way."""
+        """Return whether a transform moves pixels. Boxes, points and masks must then move in the same way."""
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:
-        """Transform a checked target. This method can change boxes and points in place, but not the image and the mask."""
+        """Transform a target (a dict with an image and its annotations). Only its boxes and points can be changed in place."""
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         names = [type(transform).__name__ for transform in self._given]

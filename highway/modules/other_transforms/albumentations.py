@@ -1,4 +1,4 @@
-"""Transforms of Albumentations as a stage."""
+"""A stage that applies transforms of Albumentations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from highway.modules.targets import Target
 from highway.parameters.checks import checked
 from highway.transforms.parameters import Amount, Share
 
-_HALF = np.float32(0.5)  # highway measures points from the corner of the first pixel; Albumentations measures from its centre
+_HALF = np.float32(0.5)  # for highway, (0, 0) is the corner of the first pixel; for Albumentations, it is the centre of this pixel
 _OF_COMPOSE = {"bboxes": "bbox_params", "keypoints": "keypoint_params"}
 
 
 class NumpyRandom(Random):
-    """A Python generator that draws from a numpy generator. So no Python generator must be seeded for each image."""
+    """A Python random generator that draws from a numpy generator. This avoids seeding a Python generator for each image."""
 
     def __init__(self, rng: Generator) -> None:
         super().__init__(0)
@@ -40,11 +40,11 @@ class NumpyRandom(Random):
 @checked
 @dataclass
 class Albumentations(Adapter):
-    """Apply transforms of Albumentations to each image of a batch, or to the image of a sample, and to boxes, points and masks.
+    """Apply transforms of Albumentations to the images of a batch or sample, and to their boxes, points and masks.
 
-    The random numbers come from the pipeline. The results differ from epoch to epoch, but do not depend on workers, processes, hosts or a
-    resume. The ``seed`` of a ``Compose`` has no effect. Tested with version 2.0.8, which is the last version under the MIT licence: ``pip
-    install albumentations==2.0.8``.
+    The pipeline provides the random numbers. The results differ from epoch to epoch. They do not depend on the number of workers, processes
+    or hosts, or on whether a run was resumed. The ``seed`` of a ``Compose`` has no effect. Tested with version 2.0.8, which is the last
+    version under the MIT licence: ``pip install albumentations==2.0.8``.
 
     Args:
         transforms: One or several transforms, including ``A.Compose``, ``A.Sequential`` and ``A.OneOf``. A ``Compose`` must not have
@@ -55,14 +55,15 @@ class Albumentations(Adapter):
 
     Returns:
         The item with a transformed image and transformed annotations, in new arrays. The images of a batch become one array. Boxes become
-        float32, and are clipped to the image. Empty boxes, such as padding and boxes outside the image, are removed together with their
-        rows of ``with_boxes``. In a batch, boxes and ``with_boxes`` therefore become lists. Points outside the image remain.
+        float32, and are clipped to the image. Empty boxes, such as padding and boxes outside the image, are removed, together with their
+        rows in the fields of ``with_boxes``. In a batch, the boxes and the fields of ``with_boxes`` therefore become lists. Points outside
+        the image are not removed.
 
     Raises:
         ConfigError: Albumentations is not installed, or an entry of ``transforms`` is not a transform of Albumentations (on construction).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; a transform moves pixels, and the item has boxes, but ``boxes`` is not given; the new images
-            of a batch differ in shape; a transform removes points, or creates tensors; or annotations do not fit the image.
+        ValueError: an array is not an image; annotations do not fit the image; the new images of a batch differ in shape; a transform
+            removes points or creates tensors; or a transform moves pixels, and the item has annotations whose parameter is not given.
 
     >>> import albumentations as A
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)
@@ -89,14 +90,14 @@ class Albumentations(Adapter):
 
     def _moves_pixels(self, transform: Any) -> bool:
         changes_boxes = "bboxes" in getattr(transform, "available_keys", ()) and type(transform).__name__ != "NoOp"
-        return changes_boxes and ".dropout." not in type(transform).__module__  # dropout only covers boxes, and does not move them
+        return changes_boxes and ".dropout." not in type(transform).__module__  # dropout does not move boxes
 
     @opened
     def _composes(self) -> OfThread[Any]:
         return OfThread(self._compose)
 
     def _compose(self) -> Any:
-        """Return a copy of the transforms for one thread, because transforms store their draws and generators."""
+        """Return a copy of the transforms for one thread, because transforms store their random numbers and generators."""
         A = _albumentations()
         transforms: list[Any] = copy.deepcopy(self._given)
         boxes = keypoints = None
@@ -148,7 +149,7 @@ def _albumentations() -> Any:
 
 
 def _expect_usable(A: Any, transform: Any) -> None:
-    """Raise ConfigError if a transform defines annotations itself, or needs other inputs."""
+    """Raise ConfigError if a transform defines annotations itself, or needs inputs that this stage does not pass."""
     name = type(transform).__name__
     if getattr(transform, "bbox_labels", None) is not None:
         raise ConfigError(f"Albumentations: {name} needs bbox_labels, which highway does not pass; use mask_indices")
@@ -182,10 +183,7 @@ def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
 
 
 def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Clip boxes ``(N, 5)`` to the image, and remove empty boxes.
-
-    Albumentations rejects boxes outside the image and empty boxes, or is slower.
-    """
+    """Clip boxes ``(N, 5)`` to the image, and remove empty boxes. Albumentations would raise an error or be slower."""
     sides = boxes[:, :4]
     np.maximum(sides, 0, out=sides)
     np.minimum(sides, (shape[1], shape[0], shape[1], shape[0]), out=sides)
@@ -194,7 +192,7 @@ def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _numbered(rows: np.ndarray) -> np.ndarray:
-    """Return rows as float32, with the index of each row as an additional column that identifies the row."""
+    """Return rows as float32, with an additional column that contains the index of each row."""
     count, columns = rows.shape
     numbered = np.empty((count, columns + 1), np.float32)
     numbered[:, :columns] = rows

@@ -1,4 +1,4 @@
-"""Transforms of torchvision, version 2, as a stage."""
+"""A stage that applies transforms of torchvision, version 2."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from highway.process.torch_generators import torch_generators
 from highway.transforms.base import areas
 
 _COMMAND = "pip install torchvision"
-_HALF = np.float32(0.5)  # highway measures points from the corner of the first pixel; torchvision's flips measure from its centre
+_HALF = np.float32(0.5)  # for highway, (0, 0) is the corner of the first pixel; for torchvision's flips, it is the centre of this pixel
 
 
 @checked
 @dataclass
 class TorchvisionV2(Adapter):
-    """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample, and to its annotations.
+    """Apply transforms of ``torchvision.transforms.v2`` to the images of a batch or sample, and to their annotations.
 
-    Inputs and outputs are arrays. The random numbers come from the pipeline. The results differ from epoch to epoch, but do not depend on
-    workers, processes, hosts or a resume.
+    Inputs and outputs are arrays. The pipeline provides the random numbers. The results differ from epoch to epoch. They do not depend on
+    the number of workers, processes or hosts, or on whether a run was resumed.
 
-    torch has one random generator for the whole process. This stage seeds this generator for each image, under a lock. So only one thread
-    at a time can transform an image, and your program must not use torch's generator at the same time. To avoid both limits, put the stage
-    into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with version 0.28.
+    torch has one random generator for the whole process. This stage seeds this generator for each image, and holds a lock meanwhile.
+    Therefore, only one thread at a time can transform an image, and your program must not use the generator of torch at the same time. To
+    avoid both limits, put the stage into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with version
+    0.28.
 
     Args:
         transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input: a dict with an ``Image``
@@ -42,15 +43,16 @@ class TorchvisionV2(Adapter):
 
     Returns:
         The item with a transformed image and transformed annotations, in new arrays. The images of a batch become one array, with the
-        channels last. Boxes become float32. Empty boxes become (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows of boxes and of all
-        ``with_boxes``. In a batch, these fields then become lists.
+        channels last. Boxes become float32. Empty boxes become (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes boxes, and their rows in the
+        fields of ``with_boxes``. In a batch, these fields become lists.
 
     Raises:
-        ConfigError: torchvision is not installed, or a transform is from ``torchvision.transforms`` version 1 or converts boxes (on the
-            first use).
+        ConfigError: torchvision is not installed; a transform is from version 1 of ``torchvision.transforms``; or a transform converts the
+            format of boxes (on the first use).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; a transform moves pixels, and the item has boxes, but ``boxes`` is not given; the new images
-            of a batch differ in shape; a transform removes points, or does not return tensors; or annotations do not fit the image.
+        ValueError: an array is not an image; annotations do not fit the image; the new images of a batch differ in shape; a transform
+            removes points, or does not return tensors; or a transform moves pixels, and the item has annotations whose parameter is not
+            given.
 
     >>> from torchvision.transforms import v2
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Concatenate sequences, and split them into rows of one length."""
+"""Concatenate sequences, and split the result into rows of equal length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from highway.parameters.ranges import Count
 @checked
 @dataclass
 class ConcatThenSplit:
-    """Concatenate sequences, and split the result into rows of one length.
+    """Concatenate sequences, and split the result into rows of equal length.
 
     A sequence that does not fit into a row continues in the next row. Only the last row of an epoch can need padding.
 
@@ -33,10 +33,11 @@ class ConcatThenSplit:
     length.
 
     Yields:
-        Samples with the same fields as from :class:`Pack`. If a sequence was split, the positions of each part start at 0.
+        Samples with the same fields as the samples of :class:`Pack`. If a sequence is split, the positions of each part start at 0.
 
     Raises:
-        ValueError: the fields of a sample differ in length, or samples differ in their fields, in dtype, or in shape after the first axis.
+        ValueError: the fields of a sample differ in length; or the samples differ in their fields, or in the dtype or in the shape (except
+            the first axis) of a field.
 
     >>> import numpy as np
     >>> from highway import Pipeline
@@ -83,7 +84,7 @@ class ConcatThenSplit:
         return row
 
     def _append(self, waiting: Sequences, sequences: Sequences, first: int = 0) -> int:
-        """Append the sequences from ``first`` on, except empty sequences. Return the number of appended values."""
+        """Append all sequences from index ``first``, except empty sequences. Return the number of appended values."""
         counts, *others = sequences.counts
         if any(other != counts for other in others):
             number, lengths = next((number, found) for number, found in enumerate(zip(*sequences.counts)) if len(set(found)) > 1)
@@ -96,7 +97,7 @@ class ConcatThenSplit:
         return sum(counts[first:])
 
     def _cut(self, sequences: Sequences, offset: int) -> list[list[_Part]]:
-        """Return the contents of each row. The first row begins at ``offset`` in the first sequence. The last row can be shorter."""
+        """Return the parts of sequences in each row. The first row begins at ``offset`` in the first sequence."""
         rows, room = [list[_Part]()], self.length
         for number, count in enumerate(sequences.counts[0]):
             begin, offset = offset, 0
@@ -118,7 +119,7 @@ class ConcatThenSplit:
 
 
 class _Part(NamedTuple):
-    """The part of a sequence in a row: the index of the sequence, and where the part begins and ends in the sequence."""
+    """A part of a sequence: the index of the sequence, and the begin and end of the part."""
 
     number: int
     begin: int

@@ -1,4 +1,4 @@
-"""Pack several whole sequences into each row."""
+"""Pack whole sequences into rows of a fixed length."""
 
 from __future__ import annotations
 
@@ -32,41 +32,42 @@ from highway.parameters.ranges import Count
 @checked
 @dataclass
 class Pack:
-    """Pack several sequences into each row of a fixed length. Each sequence goes into the first open row with room (first-fit).
+    """Pack several sequences into each row of a fixed length. Each sequence goes into the first open row with enough room (first-fit).
 
-    No sequence is split. If a sequence does not fit into any open row, this stage yields all open rows and opens new rows. At the end of an
-    epoch, this stage yields the remaining rows.
+    Sequences are not split. If a sequence does not fit into any open row, this stage yields all open rows and begins new rows. At the end
+    of an epoch, this stage yields the remaining rows.
 
     Args:
         length: Number of values per row, as one number, or as a dict from fields to numbers.
-        bins: Number of open rows, at least 1. With more open rows, less padding is needed.
+        bins: Number of open rows, at least 1. More open rows reduce the padding.
         max_sequences_per_bin: Maximum number of sequences per row.
         fill: Padding value, as one number, or as a dict from fields to numbers.
-        budgets: Limits of a row for further fields, such as ``{"images": 8, "patches": 2048}``. If the field has arrays, the limit is for
-            the sum of their lengths. If it has numbers, the limit is for the sum of the numbers. The values of such a field are only
-            concatenated, without padding, segment ids and positions.
-        cu_seqlens: Whether to add the fields that flash attention needs (see below).
+        budgets: Limits for other fields in a row, such as ``{"images": 8, "patches": 2048}``. If the values of the field are arrays, the
+            sum of their lengths is limited. If they are numbers, the sum of the numbers is limited. The values of such a field are only
+            concatenated. The field gets no padding, segment ids or positions.
+        cu_seqlens: Whether to add the fields that FlashAttention needs; see below.
         batched: Whether each input is a batch of sequences, from ``Reader`` or :class:`Batch` with ``ragged="list"`` or ``"offsets"``.
-            Batches are a tenth faster than single sequences.
+            Batches are about 10% faster than single sequences.
 
     Inputs are samples whose fields are sequences: arrays ``(n, ...)``, lists of numbers, or single numbers (length 1).
 
     Yields:
-        Samples of the inputs' type. For an input field ``tokens``, the field ``tokens`` of a row has the concatenated sequences,
-        ``(length, ...)``. A new field ``tokens_segment_ids``, int32 ``(length,)``, has the number of the sequence at each position, from 1;
-        0 is padding. A new field ``tokens_positions``, int32 ``(length,)``, has the position within the sequence, from 0. In tuples, the
-        new fields come last. The passport (the metadata of a row) has the epoch, origin and times of the first sequence, a running index,
-        and the keys of all sequences.
+        Rows, as samples of the same type as the inputs. For an input field ``tokens``, the field ``tokens`` of a row, ``(length, ...)``,
+        contains the concatenated sequences. A new field ``tokens_segment_ids``, int32 ``(length,)``, contains the number of the sequence
+        for each value: 1 for the first sequence of the row, 0 for padding. A new field ``tokens_positions``, int32 ``(length,)``, contains
+        the position of each value in its sequence, from 0. In tuples, the new fields come last. The passport (the metadata of a row)
+        contains the epoch, origin and times of the first sequence, the index of the row, and the keys of all sequences.
 
-        With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, has the start of each of the row's k
+        With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, contains the start of each of the k
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
-        ``(length,)``, is False for padding. Padding counts as an additional last sequence, so that attention writes every value of its
-        output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. If a row has
-        fewer sequences, the last value is repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
+        ``(length,)``, is False for padding. In these fields, padding counts as an additional last sequence. Therefore, attention writes
+        every value of its output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be
+        batched. If a row has fewer sequences, the last value is repeated. This means that empty sequences follow. A field of ``budgets``
+        gets only ``<field>_cu_seqlens``.
 
     Raises:
-        ValueError: a sequence does not fit into an empty row, or sequences differ in their fields, dtype, or shape after the first axis.
-            The message names the field.
+        ValueError: a sequence does not fit into an empty row; or the inputs differ in their fields, or in the dtype or in the shape (except
+            the first axis) of a field. The message names the field.
 
     >>> import numpy as np
     >>> from highway import Pipeline
@@ -105,7 +106,7 @@ class Pack:
             yield self._rows(bins.sequences, bins.rows, index)
 
     def _sequences(self, inputs: Sequence[Stamped]) -> Iterator[Sequences]:
-        """Yield the sequences of the inputs. In a field with a budget, a number counts by its value."""
+        """Yield the sequences of the inputs. In a field with a budget, the count of a number is its value."""
         for sequences in sequences_of(inputs, self.batched):
             for place, name in enumerate(sequences.known):
                 if name in self.budgets:
@@ -113,7 +114,7 @@ class Pack:
             yield sequences
 
     def limit(self, name: Field) -> int:
-        """Return the maximum sum of the counts of a field in a row."""
+        """Return the maximum sum of a field's counts in a row."""
         return self.budgets[name] if name in self.budgets else length_of_row(self.length, name)
 
     def _remake(self, inputs: list[Stamped], places: list[Any]) -> Stamped:
@@ -122,7 +123,7 @@ class Pack:
         return row
 
     def _rows(self, sequences: Sequences, rows: Sequence[Sequence[int]], index: int) -> Together:
-        """Build rows. ``rows`` lists the indexes of the sequences of each row."""
+        """Build rows. ``rows`` contains the indexes of the sequences in each row."""
         order = list(chain.from_iterable(rows))
         columns = [[column[number] for number in order] for column in sequences.columns]
         most = self.max_sequences_per_bin
@@ -136,7 +137,7 @@ class _Bins:
     """The open rows.
 
     Args:
-        pack: Determines the number and size of the rows.
+        pack: The parameters.
 
     Attributes:
         sequences: The sequences in the rows.
@@ -146,16 +147,17 @@ class _Bins:
         self._pack, self._most = pack, pack.max_sequences_per_bin
         self._rows: list[list[int]] = [[] for _ in range(pack.bins)]  # indexes of the sequences in each row
         self._free: list[list[int]] = []  # for each field, the number of free values in each row
-        self._most_free: list[int] = []  # for each row, the most free values of the first field in any row up to this row
+        # For each row, the maximum number of free values of the first field in this row and all rows before it.
+        self._most_free: list[int] = []
         self.sequences = Sequences()
 
     @property
     def rows(self) -> list[list[int]]:
-        """The indexes of the sequences in each row that is not empty."""
+        """The indexes of the sequences in each row, without empty rows."""
         return [row for row in self._rows if row]
 
     def add(self, sequences: Sequences, first: int) -> int:
-        """Put each sequence from ``first`` on into the first row with room. Return the index of the first sequence that does not fit."""
+        """Put each sequence from index ``first`` into the first row with room. Return the index of the first sequence that does not fit."""
         if not self.sequences:
             self._free = [[self._pack.limit(name)] * self._pack.bins for name in sequences.known]
             self._most_free = self._free[0].copy()
@@ -179,7 +181,7 @@ class _Bins:
         return next((at for at in range(row, rows) if all(map(ge, (free[at] for free in self._free), counts))), rows)
 
     def _take(self, row: int, counts: Sequence[int]) -> None:
-        """Reserve room in a row for a sequence. If the row now has the maximum number of sequences, reserve all its room."""
+        """Reserve room in a row for a sequence. If the row then has the maximum number of sequences, reserve all its room."""
         for place, count in enumerate(counts):
             self._free[place][row] -= count
         free, most_free = self._free[0], self._most_free

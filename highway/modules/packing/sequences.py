@@ -1,4 +1,4 @@
-"""Read the sequences of inputs, and build rows from them."""
+"""Read sequences from inputs, and build rows from the sequences."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Sequences:
 
     Args:
         known: The names of the fields.
-        inputs: The input of each sequence: the sequence itself, or its batch.
-        places: The index of each sequence in its batch. 0 if inputs are not batches.
+        inputs: For each sequence, the input that contains it: a sample or a batch.
+        places: For each sequence, its index in the batch. 0 if the input is a sample.
         columns: For each field, the values of all sequences.
-        counts: For each field, the number of values of each sequence.
+        counts: For each field, the number of values in each sequence.
     """
 
     known: tuple[Field, ...] = ()
@@ -46,7 +46,7 @@ class Sequences:
 
     @property
     def came(self) -> list[Stamped]:
-        """The inputs in order, each once."""
+        """The inputs in order, without repetitions."""
         return list({id(stamped): stamped for stamped in self.inputs}.values())
 
     def at(self, numbers: Sequence[int]) -> Sequences:
@@ -68,7 +68,7 @@ class Sequences:
             mine.extend(more[begin:stop])
 
     def expect_fields_of(self, others: Sequences, number: int, component: str) -> None:
-        """Raise ValueError if ``others`` has different fields. The error names the input of sequence ``number`` in ``others``."""
+        """Raise ValueError if ``others`` has different fields. The error names the input of sequence ``number`` of ``others``."""
         if self.inputs and self.known != others.known:
             raise others.error(
                 number,
@@ -77,7 +77,7 @@ class Sequences:
             )
 
     def error(self, number: int, what: str) -> ValueError:
-        """Return an error with a note that names the input of a sequence."""
+        """Return an error with the message ``what`` and a note that names the input of a sequence."""
         epoch, index, _, keys, *_ = self.inputs[number].passport
         place = self.places[number]
         named = f", keys {', '.join(keys[place : place + 1] or keys[:1])}" if keys else ""
@@ -122,7 +122,7 @@ def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
 
 
 def _split(values: Any, offsets: Any) -> list[Any] | None:
-    """Split values at ``offsets``, and return the parts. Return ``None`` if the offsets are not valid."""
+    """Split values at ``offsets``. Return the parts, or ``None`` if the offsets are not valid."""
     fits = isinstance(offsets, np.ndarray) and offsets.dtype.kind == "i" and offsets.ndim == 1
     if not fits or offsets[0] != 0 or offsets[-1] != len(values):
         return None
@@ -133,13 +133,13 @@ class Bounds(NamedTuple):
     """Builds the values of ``cu_seqlens``.
 
     Args:
-        size: Number of values in each row. ``None``: the number that the row needs.
+        size: Number of values for each row. ``None``: as many values as the row needs.
     """
 
     size: int | None
 
     def of(self, counts: np.ndarray) -> np.ndarray:
-        """Return the start of each sequence and the end of the last sequence as int32. ``counts`` are the lengths of the sequences."""
+        """Return the start of each sequence, and the end of the last sequence, as int32. ``counts``: the lengths of the sequences."""
         ends = np.concatenate(([0], counts.cumsum())).astype(np.int32)
         return ends if self.size is None else np.pad(ends, (0, self.size - len(ends)), "edge")
 
@@ -157,12 +157,12 @@ def packed_rows(
 
     Args:
         sequences: The sequences.
-        columns: For each field, the values of the sequences, or of parts of them, row by row.
+        columns: For each field, the values of the sequences (or parts of sequences), row by row.
         sizes: Number of sequences or parts in each row.
         length: Length of a row.
         fill: Padding value.
         budgets: Fields that are only concatenated.
-        bounds_of: Builds ``cu_seqlens``. ``None``: rows have no such fields.
+        bounds_of: Builds the fields ``cu_seqlens``. ``None``: rows have no such fields.
     """
     if missing := [name for name in budgets if name not in sequences.known]:
         raise ValueError(f"budgets: there is no field {missing[0]!r}; the fields are {sequences.known}")
@@ -213,7 +213,7 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
 
 
 def cost_of(value: Any, count: int) -> int:
-    """Return how much of a budget a value uses. An array uses its length ``count``, and a number uses its value."""
+    """Return how much of a budget a value uses: ``count`` for an array, and its value for a number."""
     if np.ndim(value):
         return count
     if (cost := int(value)) < 0 or cost != value:
@@ -222,7 +222,7 @@ def cost_of(value: Any, count: int) -> int:
 
 
 def count_of(value: Any) -> int:
-    """Return the length of a sequence. A single number has length 1."""
+    """Return the length of a sequence. The length of a single number is 1."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return len(value) if isinstance(value, (list, tuple)) else 1
@@ -243,7 +243,7 @@ def length_of_row(length: Length, name: Field) -> int:
 
 
 def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: int, batched: bool, offset: int | None = None) -> Stamped:
-    """Return a row with the passport (the metadata) of its first sequence, and the keys of all sequences.
+    """Return a row with its passport (metadata): the passport of the first sequence, but with the keys of all sequences.
 
     Args:
         row: The row.
@@ -251,7 +251,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
         numbers: The indexes of the sequences in this row, in order.
         index: Index of the row.
         batched: Whether the inputs were batches.
-        offset: Where the row begins in its first sequence, if sequences are split.
+        offset: If sequences can be split, the position in the first sequence at which the row begins.
     """
     if batched:
         inputs = [sequences.inputs[number] for number in numbers]
@@ -270,7 +270,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
 
 
 def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]) -> Sequences:
-    """Return the sequences at ``places``. A place is a pair: the index of an input, and the index of the sequence in this input."""
+    """Return the sequences at ``places``: pairs of the index of an input, and the index of a sequence in this input."""
     found = [next(sequences_of([stamped], batched)) for stamped in inputs]
     sequences = Sequences()
     for number, place in places:

@@ -1,4 +1,4 @@
-"""Paste objects of one image of a batch into other images of the batch."""
+"""Paste objects of the images of a batch into other images of the batch."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ from highway.transforms.parameters import Share
 class CopyPaste:
     """Paste objects from another image of the batch into each image, with their boxes, masks and labels.
 
-    The mask of an object determines its pixels. All images must have the same size. Before this stage, resize the images, for example with
-    ``LargeScaleJitter`` and ``Paste``. A pasted object keeps its position. To paste objects at other positions, apply flips or other
-    random transforms before this stage.
+    The mask of an object determines its pixels. All images must have the same size. Resize the images before this stage, for example with
+    ``LargeScaleJitter`` and ``Paste``. A pasted object keeps its position. To vary the positions, apply flips or other random transforms
+    before this stage.
 
     From "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021.
 
     Args:
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels. The field is a list with boxes ``(N, 4)`` for each image, or an array
             padded with empty boxes.
-        mask: The field of the masks: ``(N, H, W)`` for each image, with one mask per object. Pixels of the object are not 0.
-        with_boxes: Other fields with one row per box, such as labels and points. ``[]`` means that there are no such fields. ``None``
-            means the same, but the first batch with boxes is checked: if another field has one row per box, an error is raised.
+        mask: The field of the masks: ``(N, H, W)`` for each image, with one mask per object. In a mask, the pixels of the object are not 0.
+        with_boxes: Other fields with one row per box, such as labels and points. ``[]`` means that there are no such fields. With ``None``,
+            the first batch with boxes is checked. If another field has one row per box, an error is raised.
         p: Probability that objects are pasted into an image.
         p_object: Probability that an object of the other image is pasted.
-        min_visibility: Minimum fraction of an object's pixels that must stay visible. Objects with a smaller fraction are removed. A
-            completely covered object is always removed, even with 0.
+        min_visibility: Minimum fraction of an object's pixels that must stay visible. If the visible fraction is smaller, the object is
+            removed. A completely covered object is always removed.
         field: The field of the images, ``(B, H, W, C)`` or a list. By default ``"image"`` or ``"images"`` of a dict, or the first field.
 
     Returns:
-        The item with images ``(B, H, W, C)``. Covered pixels are removed from the masks, and the boxes of these masks are computed again.
-        The rows of pasted objects follow the rows of the image's own objects. Boxes, masks and ``with_boxes`` become lists, without the
-        rows of empty boxes. All other fields are unchanged. A batch without images is returned unchanged.
+        The item with images ``(B, H, W, C)``. Covered pixels are removed from the masks. The boxes of changed masks are computed again. The
+        rows of pasted objects come after the rows of the image's own objects. Rows of empty boxes are removed. Boxes, masks and the fields
+        of ``with_boxes`` become lists, with one element per image. All other fields are unchanged. A batch without images is returned
+        unchanged.
 
     Raises:
         ValueError: the item is not a batch, or has only one image; the images differ in size, dtype or channels; boxes, masks or
@@ -98,8 +99,8 @@ class CopyPaste:
     def _pasted(self, target: Target, other: Target, chosen: np.ndarray, image: np.ndarray) -> Target:
         """Write the image of ``target``, with objects of ``other``, into the array ``image``. Return the annotations of the result.
 
-        A target is a dict with an image, its boxes and masks, and its rows of the ``with_boxes`` fields. ``chosen`` is bool ``(N,)``: which
-        objects of ``other`` to paste.
+        A target is a dict with an image, its boxes and masks, and its rows of the ``with_boxes`` fields. ``chosen``, bool ``(N,)``, selects
+        the objects of ``other`` to paste.
         """
         rows = {role: value for role, value in target.items() if role != "image"}
         masks, boxes = rows["mask"], rows["boxes"]
@@ -120,7 +121,7 @@ class CopyPaste:
 
 
 def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
-    """Copy the pixels of ``source`` at which ``where``, bool ``(H, W)``, is true into ``out``."""
+    """Copy pixels of ``source`` into ``out``. ``where``, bool ``(H, W)``, selects the pixels."""
     if (cv2 := cv2_or_none()) and native(out) and source.flags.c_contiguous:
         cv2.copyTo(source, where.view(np.uint8), out)  # 100 times as fast as numpy
     else:
@@ -128,7 +129,7 @@ def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
 
 
 def _pixels(masks: np.ndarray) -> np.ndarray:
-    """Return the number of pixels of each mask. One count_nonzero() per mask is ten times as fast as one for all masks."""
+    """Return the number of object pixels of each mask. Calling count_nonzero() for each mask is ten times as fast as one call for all."""
     return np.array([np.count_nonzero(mask) for mask in masks], np.int64)
 
 

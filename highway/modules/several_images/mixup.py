@@ -24,7 +24,7 @@ _NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
 
 
 class _Pair(NamedTuple):
-    """Rows of a batch, the other rows with which these rows are mixed, and the index of the random share that they use."""
+    """Rows of a batch, the rows that are mixed into them, and the index of the random share that is used."""
 
     rows: slice
     others: slice
@@ -67,7 +67,7 @@ class _Mixing:
 
     @abstractmethod
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the new images, and for each drawn share the final share of the row's own image."""
+        """Return the new images, and the final share of the row's own image for each entry of ``shares``."""
 
     def _fields(self, item: Item) -> tuple[Field, Field]:
         owner, known = type(self).__name__, names(item)
@@ -121,15 +121,15 @@ class _Mixing:
 class MixUp(_Mixing):
     """Mix each image of a batch with another image, and their labels in the same proportion.
 
-    From "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, there is one random share per batch,
-    and each image is mixed with the preceding image of the batch (the first image with the last).
+    From "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, all images of a batch use the same
+    random share. Each image is mixed with the preceding image of the batch. The first image is mixed with the last image.
 
     Args:
         num_classes: Number of classes. Required for integer labels. Optional for labels ``(B, K)``, where it must be ``K``.
-        alpha: The share of the image itself is drawn from Beta(alpha, alpha). If ``alpha`` is 1, this distribution is uniform. If it is
-            below 1, most images are mixed very little.
+        alpha: The share of the image itself in the mix is drawn from the distribution Beta(alpha, alpha). If ``alpha`` is 1, this
+            distribution is uniform. If ``alpha`` is below 1, shares near 0 and near 1 are more likely.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
-        per_image: Whether to draw a share and another image of the batch for each image.
+        per_image: Whether each image gets its own random share and a random other image of the batch.
         field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default ``"image"`` or
             ``"images"`` of a dict, or the first field.
         labels: The field of the labels: integers ``(B,)``, or numbers ``(B, K)``, such as one-hot labels. By default ``"label"`` or
@@ -140,11 +140,11 @@ class MixUp(_Mixing):
         list, they become one array. Other fields are unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in shape or dtype; the labels have another length or
-            form than described above, or are out of range; ``num_classes`` is missing or wrong; or the item has boxes, points or masks,
-            which cannot be mixed.
+        ValueError: the item is not a batch, or has only one image; the images differ in shape or dtype; the labels do not fit the images,
+            do not have a form that is described above, or are out of range; ``num_classes`` is missing or wrong; or the item has boxes,
+            points or masks, which cannot be mixed.
         TypeError: the images are neither uint8 nor floats.
-        KeyError: a field does not exist, or the field of the labels is unknown.
+        KeyError: a field does not exist, or ``labels`` is not given and no field is the default.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
     >>> images, labels = MixUp(num_classes=2)(batch, np.random.default_rng(0))
@@ -166,14 +166,15 @@ class CutMix(_Mixing):
     """Replace a box in each image by the same box of another image of the batch. Mix the labels in proportion to the areas.
 
     From "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As in torchvision's
-    ``CutMix``, there is one random box per batch, and each image gets the box of the preceding image (the first image of the last). The
-    centre of the box can be anywhere in the image. The box is clipped to the image.
+    ``CutMix``, all images of a batch use the same random box. Each image gets the box of the preceding image of the batch. The first image
+    gets the box of the last image. The centre of the box can be anywhere in the image. The box is clipped to the image.
 
     Args:
         num_classes: Number of classes; see :class:`MixUp`.
-        alpha: The share of the image itself is drawn from Beta(alpha, alpha). If the box is clipped, this share becomes larger.
+        alpha: The share of the image itself in the area is drawn from the distribution Beta(alpha, alpha). If the box is clipped, this
+            share becomes larger.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
-        per_image: Whether to draw a box and another image of the batch for each image.
+        per_image: Whether each image gets its own random box and a random other image of the batch.
         field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. The default is the same as for
             :class:`MixUp`.
         labels: The field of the labels; see :class:`MixUp`.
@@ -183,7 +184,7 @@ class CutMix(_Mixing):
 
     Raises:
         ValueError: for the reasons listed in :class:`MixUp`.
-        KeyError: a field does not exist, or the field of the labels is unknown.
+        KeyError: a field does not exist, or ``labels`` is not given and no field is the default.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
     >>> images, labels = CutMix(num_classes=2)(batch, np.random.default_rng(0))

@@ -37,30 +37,30 @@ class Mosaic:
             padded with empty boxes.
         points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K points of each of N objects.
         mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` with one mask for each of N objects.
-        with_boxes: Fields with one row per box, such as labels. If points or masks have one row per box, also list their field here.
-            ``[]`` means that there are no such fields. ``None`` means the same, but the first batch with boxes is checked: if another
-            field has one row per box, an error is raised.
-        p: Probability that an image becomes a mosaic. Otherwise, the image alone fills ``shape``, in the way of ``fit_mode``.
-        center_range: Range of the mosaic's centre, as fractions of height and width.
+        with_boxes: Fields with one row per box, such as labels. If points or masks have one row per box, also list their field here. ``[]``
+            means that there are no such fields. With ``None``, the first batch with boxes is checked. If another field has one row per box,
+            an error is raised.
+        p: Probability that an image becomes a mosaic. Otherwise, the image alone fills the output, as described for ``fit_mode``.
+        center_range: Range of the random centre, as fractions of the height and width of the mosaic.
         fit_mode: How an image fills its part of the mosaic. Both modes keep the aspect ratio. ``"cover"`` crops the largest box with the
-            aspect ratio of the part, at a random position, and resizes this box. ``"contain"`` shows the whole image next to the centre,
-            and fills the rest of the part with ``fill``.
-        fill: Value of the pixels that no image covers: a number, or one number per channel. Only ``"contain"`` uses it.
+            aspect ratio of the part, at a random position in the image, and resizes this box. ``"contain"`` resizes the whole image to fit
+            into the part, and places it next to the centre. The remaining pixels of the part get the value ``fill``.
+        fill: Value of the pixels that no image covers, as one number, or as one number per channel. Only used with ``"contain"``.
         min_visibility: Minimum remaining fraction of a box's area. Boxes with a smaller fraction are removed.
         interpolation: See :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
         field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default ``"image"`` or ``"images"`` of a dict,
             or the first field of a tuple.
 
     Returns:
-        The item with images ``(B, *shape, C)``. Boxes, points, masks ``(N, H, W)`` and ``with_boxes`` become lists, with one element per
-        mosaic. An element is the concatenated rows of the four images, without the rows of removed and empty boxes. Points ``(N, 2)``
-        outside their part are removed. If points are in ``with_boxes`` or have the shape ``(N, K, 2)``, they move to the border of their
-        part instead. Masks ``(H, W)`` are combined in the same way as the images, with 0 as the fill value. All other fields are unchanged.
-        A batch without images is returned unchanged.
+        The item with images ``(B, *shape, C)``. Boxes, points, masks ``(N, H, W)`` and the fields of ``with_boxes`` become lists, with one
+        element per mosaic. An element contains the concatenated rows of the four images, without the rows of removed and empty boxes.
+        Points ``(N, 2)`` outside their part of the mosaic are removed. If the field of the points is in ``with_boxes``, or if they have the
+        shape ``(N, K, 2)``, they are moved to the border of their part instead. Masks ``(H, W)`` are combined in the same way as the
+        images, with 0 as the fill value. All other fields are unchanged. A batch without images is returned unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; boxes, points, masks or
-            ``with_boxes`` do not fit the images; or a field with one row per box is not in ``with_boxes``.
+        ValueError: the item is not a batch, or has only one image; the images differ in dtype or number of channels; boxes, points, masks
+            or the fields of ``with_boxes`` do not fit the images; or a field with one row per box is not in ``with_boxes``.
         KeyError: a field does not exist.
         ConfigError: ``with_boxes`` is given without ``boxes`` (on construction).
 
@@ -121,7 +121,7 @@ class Mosaic:
                 )
 
     def _drawn(self, row: int, targets: Sequence[Target], rng: Generator) -> list[tuple[_Part, Target]]:
-        """Return the parts of the mosaic for a row. Each part has its target: a dict with an image and its annotations."""
+        """Return the parts of the mosaic for image ``row``. Each part has a target, which is a dict with an image and its annotations."""
         height, width = self.shape
         if rng.random() >= self.p:
             return [(self._part(targets[row], (0, 0, height, width), (0.5, 0.5), rng), targets[row])]
@@ -136,9 +136,9 @@ class Mosaic:
         return [(self._part(target, cell, towards, rng), target) for target, cell, towards in given]
 
     def _part(self, target: Target, cell: Box, towards: tuple[float, float], rng: Generator) -> _Part:
-        """Return how an image fills a cell, which is one of the four boxes around the centre of the mosaic.
+        """Return the part for an image and a cell. A cell is one of the four boxes around the centre of the mosaic.
 
-        If the image does not fill the cell, ``towards`` is its position in the cell: from 0 (top, left) to 1 (bottom, right).
+        If the image does not fill the cell, ``towards`` is its position in the cell, from 0 (top, left) to 1 (bottom, right).
         """
         (height, width), (top, left, rows, columns) = target["image"].shape[:2], cell
         if self.fit_mode == "cover":
@@ -160,9 +160,9 @@ class Mosaic:
         return {role: self._together(role, [target[role] for target in moved], parts) for role in moved[0]}
 
     def _moved(self, part: _Part, target: Target) -> Target:
-        """Return the annotations of one image.
+        """Return the annotations of one image in the mosaic.
 
-        Boxes and points have the coordinates of the mosaic. Masks have the coordinates of their part.
+        Boxes and points get the coordinates of the mosaic. Masks get the coordinates of their part.
         """
         moved, size = {role: value for role, value in target.items() if role != "image"}, target["image"].shape[:2]
         top, left, height, width = part.to
@@ -198,17 +198,18 @@ class Mosaic:
         return masks
 
 
-_TOWARDS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0))  # position of the centre, relative to each of the four cells
+# For each of the four cells, the corner at the centre of the mosaic, as the row and column from 0 to 1.
+_TOWARDS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0))
 
 
 @dataclass(frozen=True)
 class _Part(Geometric):
-    """Crop a box of an image, and resize it to the size of a part of a mosaic. Boxes and points get the coordinates of the part.
+    """A transform that crops a box of an image, and resizes the box to the size of a part of a mosaic.
 
     Args:
         source: The box in the image.
         to: The part, as a box in the mosaic.
-        interpolation: The interpolation of the scaling.
+        interpolation: The interpolation for resizing.
     """
 
     source: Box
