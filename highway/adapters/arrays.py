@@ -1,4 +1,4 @@
-"""Converters for ``Connection(converters=...)``: they convert NumPy images to torch images, or torch images to NumPy images."""
+"""Functions for ``Connection(converters=...)`` that convert NumPy arrays to torch tensors, or torch tensors to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
     """Return a function that converts arrays to tensors, and returns other values unchanged.
 
     Args:
-        dtype: The tensors' dtype, or the name of the dtype. ``None`` converts floats to float32, and 16-, 32- and 64-bit integers to int64.
+        dtype: The dtype of the tensors, or its name. ``None`` converts floats to float32, and 16-, 32- and 64-bit integers to int64.
         device: The device of the tensors.
-        transpose: Whether to move the channels first: ``(H, W, C)`` to ``(C, H, W)``, and ``(B, H, W, C)`` to ``(B, C, H, W)``. The last
-            axis of an array is its channels if the size of this axis is 3 or 4.
+        transpose: Whether to move the channel axis: ``(H, W, C)`` becomes ``(C, H, W)``, and ``(B, H, W, C)`` becomes ``(B, C, H, W)``. The
+            last axis of an array is the channel axis if its size is 3 or 4.
 
     >>> convert = totorch()
     >>> convert(np.zeros((8, 32, 32, 3), np.uint8)).shape, convert(np.int32([5, 7])).dtype
@@ -41,7 +41,7 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
             kind = torch.float32
         elif kind is None and value.dtype.kind in "iu" and value.dtype.itemsize > 1:
             kind = torch.int64
-        # Received arrays are read-only, but torch has no read-only tensors: copy them once, unless a conversion copies them.
+        # torch has no read-only tensors, so read-only arrays are copied.
         array = np.array(value, order="C") if not value.flags.writeable else value
         tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind == "u" and array.dtype.itemsize > 1 else array)
         if transpose and value.ndim in (3, 4) and value.shape[-1] in (3, 4):
@@ -55,9 +55,9 @@ def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
     """Return a function that converts tensors to arrays, and returns other values unchanged.
 
     Args:
-        dtype: The arrays' dtype; ``None`` keeps the tensors' dtype.
-        transpose: Whether to move the channels to the last axis. The first axis of an image, or the second axis of a batch, is the
-            channels if the size of this axis is 3 or 4.
+        dtype: The dtype of the arrays. ``None`` keeps the dtype of the tensors.
+        transpose: Whether to move the channel axis to the end. The first axis of an image, or the second axis of a batch, is the channel
+            axis if its size is 3 or 4.
 
     >>> import torch
     >>> tonumpy()(torch.zeros(8, 3, 32, 32)).shape
@@ -80,7 +80,7 @@ def named(name: str, device: str | None) -> Converter:
 
     Args:
         name: The name.
-        device: Device of the tensors; by default the CPU, or the GPU for ``torch_cuda``.
+        device: Device of the tensors. ``None``: the CPU, or the GPU for ``torch_cuda``.
 
     Raises:
         ConfigError: no converter has this name, or the converter needs torch and torch is not installed.

@@ -1,4 +1,4 @@
-"""End the loops of all ranks after the same number of batches, if the ranks have different numbers of batches."""
+"""End the loops of all ranks after the same number of batches, even if some ranks have more batches."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from highway.process.ranks import rank_and_world_size
 log = logging.getLogger("highway")
 _T = TypeVar("_T")
 
-_MOST = 100  # maximum number of batches that a rank reads only to count them, after another rank has ended
+_MOST = 100  # maximum number of batches that a rank reads and drops, to count them, after another rank has ended
 _REPORT_AFTER = 60  # seconds of waiting for other ranks between two warnings
 TIMEOUT = 1800.0  # seconds
 
 
 class Exchange(Protocol):
-    """An exchange of integers among all ranks."""
+    """An exchange of integers between all ranks."""
 
     def has_started(self) -> bool | None:
-        """Return True if the loop can continue with its next step; ``None`` if it cannot continue within a second."""
+        """Wait up to a second until the exchange has started. Return ``True``, or ``None`` if it has not started."""
 
     def wait(self) -> list[int] | None:
-        """Return the smallest value of each integer on all ranks; ``None`` if some rank has not passed its integers within a second.
+        """Wait up to a second until all ranks have passed their integers.
+
+        Return the minimum of each integer over all ranks, or ``None`` if a rank is missing.
 
         Raises:
             RuntimeError: the exchange has failed.
@@ -47,25 +49,25 @@ class Ranks(Protocol):
     loops: int
 
     def begin(self, numbers: list[int]) -> Exchange:
-        """Begin an exchange. All ranks make their exchanges in the same order."""
+        """Begin an exchange. All ranks must begin their exchanges in the same order."""
 
     def wait_for(self, batch: str) -> None:
-        """Note that this rank waits for other ranks at a batch."""
+        """Publish that this rank waits for other ranks at ``batch``."""
 
     def missing(self, batch: str) -> list[int]:
-        """Return the ranks that have not noted that they wait at a batch. The list is empty if this is unknown."""
+        """Return the ranks that have not published that they wait at ``batch``. The list is empty if this is unknown."""
 
 
 class CommonEnd:
-    """Ends the loops of all ranks as soon as one rank has no further batch.
+    """Ends the loops of all ranks as soon as one rank has no more batches.
 
     Before a rank passes batch n to its loop, it waits until all ranks have reported that they have batch n. Each rank reports batch n when
-    its loop requests batch n - 1, so that the exchange runs during a training step. A loop makes each exchange on its own thread. Therefore
-    all ranks make their exchanges in the same order, also if they leave loops early or run one loop inside another.
+    its loop requests batch n - 1. Therefore, the exchange runs during a training step. The thread of a loop begins the exchanges of this
+    loop. Therefore, all ranks begin their exchanges in the same order, even if they end loops early or run one loop inside another.
 
     Args:
-        ranks: Returns the ranks; ``None`` if there is only one. Called at the start of each loop.
-        timeout: Seconds that a rank waits for other ranks.
+        ranks: A function that returns the ranks, or ``None`` if there is only one. It is called at the start of each loop.
+        timeout: Maximum seconds that a rank waits for other ranks.
 
     Raises:
         ConfigError: ``timeout`` is not above 0.
@@ -77,9 +79,9 @@ class CommonEnd:
         self._ranks, self._timeout = ranks, timeout
 
     def __call__(self, batches: Iterator[Ready]) -> Iterator[Ready]:
-        """Yield the batches of a loop up to the common end.
+        """Yield the batches of a loop until a rank has no more batches.
 
-        If another rank has ended first, yield the end of this rank's loop, unless too many batches remain.
+        If another rank has ended first, also yield the end of this rank's loop, unless too many batches remain.
         """
         ranks = self._ranks()
         if ranks is None:
@@ -105,7 +107,7 @@ class CommonEnd:
 
 
 def expect_one_rank(way_out: str) -> None:
-    """Raise ConfigError if the launcher started several ranks. ``way_out`` is the call after which they can report to each other."""
+    """Raise ConfigError if the launcher started several ranks. ``way_out`` is the call that connects the ranks."""
     _, world_size = rank_and_world_size()
     if world_size > 1:
         raise ConfigError(
@@ -115,7 +117,7 @@ def expect_one_rank(way_out: str) -> None:
 
 
 class _Report:
-    """The report of this rank whether it has a batch, and the reports of the other ranks."""
+    """An exchange in which each rank reports whether it has batch ``number``."""
 
     def __init__(self, ranks: Ranks, loop: int, number: int, ready: Ready | Exception, timeout: float) -> None:
         if isinstance(ready, Exception):
@@ -128,10 +130,10 @@ class _Report:
         self._result_of(self._exchange.has_started)
 
     def wait(self) -> int | None:
-        """Wait for the reports. Return a rank that has no further batch; ``None`` if all ranks have a further batch.
+        """Wait for the reports of all ranks. Return a rank that does not have the batch, or ``None`` if all ranks have it.
 
         Raises:
-            PipelineError: the loader of a rank raised an error, a rank did not report, or the ranks are at different batches.
+            PipelineError: the loader of a rank raised an error, a rank did not report in time, or the ranks are at different batches.
         """
         report, *first, loop, number = self._result_of(self._exchange.wait)
         last = [-loop, -number]
@@ -149,7 +151,7 @@ class _Report:
         return -report - 1 if report else None
 
     def _result_of(self, wait: Callable[[], _T | None]) -> _T:
-        """Call a function that waits up to a second, until it returns a result."""
+        """Call a function that waits up to a second, again and again until it returns a result."""
         try:
             for seconds in count(1):
                 if (result := wait()) is not None:
@@ -177,7 +179,7 @@ class _Report:
 
 
 def _next(batches: Iterator[Ready]) -> Ready | Exception:
-    """Return the next batch, the end, or the loader's error. The error must not come before the batch that precedes it."""
+    """Return the next batch, the end, or the error of the loader. The caller raises the error after the preceding batch."""
     try:
         return next(batches)
     except Exception as error:
@@ -185,7 +187,7 @@ def _next(batches: Iterator[Ready]) -> Ready | Exception:
 
 
 def _rest(batches: Iterator[Ready], who: str) -> Iterator[Ready]:
-    """Count the batches that this rank drops, including the batch already read. Yield the end of the loop if few batches remain."""
+    """Drop the remaining batches of this rank, and count them. Yield the end of the loop, unless too many batches remain."""
     for left_out in range(1, _MOST + 1):
         ready = next(batches)
         if ready.is_end:

@@ -1,4 +1,4 @@
-"""The loaders that ``to_device`` returns for PyTorch and JAX. They move batches to a device in advance."""
+"""The loader that ``to_device`` returns for PyTorch and JAX. It moves batches to a device in advance."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Mover(Protocol):
     """Moves batches to a device."""
 
     def move(self, batch: Any) -> Any:
-        """Begin to move a batch. The thread that reads the batches calls this method."""
+        """Begin to move a batch. Called on the thread that reads the batches."""
 
     def receive(self, moved: Any) -> Any:
-        """Return a moved batch. The thread that runs the loop calls this method."""
+        """Return the moved batch. Called on the thread that runs the loop."""
 
 
 class Ready(NamedTuple):
-    """A batch on its device, or the end of a loop, with the loader's position after it.
+    """A batch on its device, or the end of a loop. ``position`` is the position of the loader after it.
 
-    At the end of a loop, ``batch`` is ``None``, or the error of a loader that has no further epoch.
+    At the end of a loop, ``batch`` is ``None``, or the ``EndOfStream`` of a loader that has no more epochs.
     """
 
     batch: Any
@@ -38,18 +38,19 @@ CommonEnd = Callable[[Iterator[Ready]], Iterator[Ready]]
 
 
 class DeviceLoader:
-    """The batches of a loader, on a device. Each loop over this object runs a loop over the loader, on a separate thread.
+    """A loader that yields the batches of another loader on a device. Each loop runs a loop over the other loader, on a separate thread.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` call the methods of the loader. The ``state_dict`` of this object and of
-    the loader return the state after the last batch that the loop has received. Batches that wait on the device do not count as received.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` call the methods of the other loader. The methods ``state_dict`` of both
+    loaders return the state after the last batch that the loop has received. Batches that wait on the device do not count as received.
 
-    The end of a ``with`` block ends a running loop, but does not close the loader.
+    The end of a ``with`` block ends a running loop, but does not close the other loader.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a loader, or any iterable of batches.
-        make_mover: Returns a new mover. Called at the start of each loop.
+        make_mover: A function that returns a new mover. It is called at the start of each loop.
         depth: Number of batches that wait on the device, at least 1.
-        end: Takes the batches of a loop, and yields those before the common end of the loops of all ranks. ``None``: all batches.
+        end: A function that takes the batches of a loop, and yields them until a rank has no more batches. ``None``: the loop yields all
+            batches.
 
     Attributes:
         loader: The loader.
@@ -59,9 +60,10 @@ class DeviceLoader:
         if depth < 1:
             raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
         self.loader, self._make_mover, self._depth, self._end = loader, make_mover, depth, end
-        self._taken: Any = None  # the position after the last batch of the loop
+        self._taken: Any = None  # the position after the last batch that the loop has received
         self._position: Any = None  # the last position that was reported to the loader
-        self._is_taken_ahead = False  # whether another adapter reads these batches ahead, and tells the loader the position of its own loop
+        # Whether another adapter reads batches of this object in advance, and reports the position of its own loop.
+        self._is_taken_ahead = False
         self._loop: weakref.ref[Generator[Any]] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -71,7 +73,7 @@ class DeviceLoader:
         return received_by_caller(self, loop)
 
     def _received(self, batches: Iterator[Any], mover: Mover) -> Generator[Any]:
-        """Yield the batches of the thread. Before each batch, set the loader's state to the state after this batch."""
+        """Yield the batches on the device. Before each batch, set the state of the loader to the state after this batch."""
         self._receive(position_of(self.loader))
         ahead = Pipeline([Stage(_Moved(self.loader, batches, mover), buffer_size=self._depth, name="to_device")])
         ready_batches: Iterator[Ready] = iter(ahead.dequeue, None)
@@ -91,7 +93,7 @@ class DeviceLoader:
             _stop(ahead, batches)
             self._receive(None)
             raise
-        except BaseException:  # batches that the loop has not received might be lost, so the state stays at the loop's position
+        except BaseException:  # batches on the device might be lost, so the state stays at the position of the loop
             _stop(ahead, batches)
             raise
         ahead.stop()
@@ -109,11 +111,11 @@ class DeviceLoader:
             self.loader.received(position)
 
     def position(self) -> Any:
-        """Return the loader's position after the last batch that was taken from this object."""
+        """Return the position of the loader after the last batch that this object has yielded."""
         return position_of(self.loader) if self._taken is None else self._taken
 
     def received(self, position: Any) -> None:
-        """Set the state to a position. Adapters that read the batches of this object ahead of a loop call this method."""
+        """Set the state to the state at ``position``. Adapters that read batches of this object in advance call this method."""
         self._is_taken_ahead = position is not None
         self._tell(position)
 
@@ -137,10 +139,10 @@ class DeviceLoader:
         self._position = None
 
     def state_dict(self) -> Any:
-        """Return the loader's state after the last batch that the loop has received.
+        """Return the state of the loader after the last batch that the loop has received.
 
         Raises:
-            PipelineError: a stage of the loader's pipeline has no state.
+            PipelineError: a stage of the loader's pipeline does not support states.
         """
         if isinstance(self.loader, Positioned) or self._position is None:
             return self.loader.state_dict()  # type: ignore[attr-defined]
@@ -149,7 +151,7 @@ class DeviceLoader:
         return self._position
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: Any) -> None:
-        """Resume the next loop from a state, or from a list of the states of all ranks. ``options`` are options of the loader's method."""
+        """Resume the next loop from a state, or from a list with the states of all ranks. ``options`` are passed to the loader."""
         self.loader.load_state_dict(state, **options)  # type: ignore[attr-defined]
         self._position = None
 
@@ -163,10 +165,10 @@ def _stop(ahead: Pipeline, batches: Iterator[Any]) -> None:
 
 
 class _Moved:
-    """A source of a loader's batches on a device.
+    """A source that yields the batches of a loader on a device.
 
     Args:
-        loader: The loader. This source reads the loader's position.
+        loader: The loader.
         batches: An iterator over the loader.
         mover: Moves the batches.
     """
@@ -181,7 +183,7 @@ class _Moved:
                 number, batch = next(batches)
             except StopIteration:
                 break
-            except EndOfStream as error:  # the loader has no further epoch; the loop raises this error
+            except EndOfStream as error:  # the loader has no more epochs; the loop raises this error
                 yield Ready(error, position_of(self._loader), True)
                 return
             position = position_of(self._loader)

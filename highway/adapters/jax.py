@@ -22,15 +22,16 @@ from highway.process.ranks import ReaderRanks
 
 
 def ranks() -> ReaderRanks:
-    """Return ``jax.process_index()`` and ``jax.process_count()`` as the parameters ``rank`` and ``world_size`` of a reader.
+    """Return ``jax.process_index()`` and ``jax.process_count()`` as the arguments ``rank`` and ``world_size`` for a reader.
 
     ::
 
         jax.distributed.initialize()
         reader = Reader(dataset, 64, **ranks())
 
-    A rank is a process with any number of devices. Call ``jax.distributed.initialize()`` before this function. Without ``initialize()``,
-    the result is rank 0 of 1. After this function, ``initialize()`` raises ``RuntimeError``, because JAX's backend has started.
+    A rank is a process. It can have any number of devices. Call ``jax.distributed.initialize()`` before this function. Without
+    ``initialize()``, the result is rank 0 of 1. If you call ``initialize()`` after this function, it raises ``RuntimeError``, because the
+    backend of JAX has started.
 
     >>> ranks() == {"rank": 0, "world_size": 1}
     True
@@ -50,31 +51,31 @@ def to_device(
             for images, labels in to_device(pipeline, NamedSharding(mesh, PartitionSpec("batch"))):
                 state = step(state, images, labels)
 
-    A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` of the returned loader call the methods of
-    ``loader``. Batches that wait on the device do not count as received.
+    A separate thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` of the returned loader call the
+    methods of ``loader``. In a state, batches that wait on the device do not count as received.
 
-    On a CPU, JAX does not copy arrays in aligned memory, such as highway's batches. Do not write to this memory while JAX's array exists.
-    Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits. Floats are rounded. An integer that does not fit in 32 bits
-    raises an error.
+    On a CPU, JAX does not copy arrays in aligned memory, such as batches of highway. Do not write to such an array while the JAX array
+    exists. Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits. Floats are rounded. An integer that does not fit into
+    32 bits raises an error.
 
     Args:
         loader: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
-        sharding: Where to put the rows: a ``jax.sharding.Sharding`` or a device. With a sharding, each process passes its own rows.
+        sharding: A ``jax.sharding.Sharding`` or a device, on which the rows are put. With a sharding, each process passes its own rows.
             ``None`` is the default device.
-        depth: Number of batches that wait on the device, at least 1. The batch that is being moved does not count.
-        end_together: Whether each loop ends on all processes of JAX after the same number of batches: as soon as one process has no further
-            batch. A warning then counts the batches that other processes skip. All processes must run the same loops in the same
-            order, and all batches must have the same shapes: pass ``drop_last=True`` to ``Batch``.
-        end_timeout: Seconds that a process waits for the other processes at a batch, with ``end_together``. After these seconds, it raises
-            an error that names the batch. The default is 30 minutes.
+        depth: Maximum number of batches that wait on the device, at least 1. A batch that is being moved does not count.
+        end_together: Whether the loops of all JAX processes end after the same number of batches: as soon as one process has no more
+            batches. If other processes drop batches, a warning contains the number of these batches. All processes must run the same loops
+            in the same order. All batches must have the same shapes, so pass ``drop_last=True`` to ``Batch``.
+        end_timeout: With ``end_together``: maximum seconds that a process waits for the other processes before a batch. Then it raises an
+            error that names the batch. The default is 30 minutes.
 
     Raises:
-        ConfigError: ``depth`` is below 1; ``end_timeout`` is not above 0; or, with ``end_together``, the launcher started several ranks,
-            but ``jax.distributed`` is not initialised (when a loop begins).
+        ConfigError: ``depth`` is below 1; ``end_timeout`` is not above 0; or ``end_together`` is true and the launcher started several
+            ranks, but ``jax.distributed`` is not initialised (when a loop begins).
         PipelineError: with ``end_together``, the loader of another process raised an error, another process does not answer within
             ``end_timeout``, or the processes run different loops.
         ValueError: the rows of an array cannot be divided evenly among the parts of the sharding (when running).
-        OverflowError: an integer does not fit in 32 bits (when running).
+        OverflowError: an integer does not fit into 32 bits (when running).
         TypeError: JAX does not support the dtype of an array (when running).
 
     >>> batches = [(np.zeros((2, 3), np.float32), np.int32([5, 7]))]
@@ -124,7 +125,7 @@ _EXTENDED = {"bfloat16", *(name for name in dir(jax.numpy) if name.startswith(("
 
 
 def _expect_to_fit(array: np.ndarray, place: str) -> None:
-    """Raise OverflowError if an array has integers that do not fit in 32 bits. JAX would keep only the lower 32 bits."""
+    """Raise OverflowError if an integer does not fit into 32 bits. JAX would keep only the lower 32 bits."""
     limits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
     if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
         wrong = array.max() if array.max() > limits.max else array.min()
@@ -136,14 +137,14 @@ def _expect_to_fit(array: np.ndarray, place: str) -> None:
 
 def _parts(sharding: Any, ndim: int) -> int:
     """Return the number of parts into which this process's rows are divided."""
-    many = 2 * len(sharding.device_set)  # only if the rows can be divided
+    many = 2 * len(sharding.device_set)  # a number of rows that the sharding can divide evenly
     rows = {str(where[0]) for where in sharding.addressable_devices_indices_map((many,) * max(1, ndim)).values()}
     return len(rows)
 
 
 @functools.cache
 def _processes() -> _Processes | None:
-    """Return the processes of JAX; ``None`` if there is only one."""
+    """Return the processes of JAX, or ``None`` if there is only one."""
     if jax.process_count() == 1:
         expect_one_rank("jax.distributed.initialize()")
         return None
@@ -153,8 +154,8 @@ def _processes() -> _Processes | None:
 class _Processes:
     """The processes of JAX that end their loops together.
 
-    An exchange is a computation on all devices. The thread of the loop starts it before the training step that it overlaps with. Therefore
-    all processes start the exchanges and the steps in the same order, as JAX requires.
+    An exchange is a computation on all devices. It runs during a training step. The thread of the loop starts the exchange before this
+    step. Therefore, all processes start the exchanges and the steps in the same order, as JAX requires.
     """
 
     def __init__(self) -> None:
@@ -168,16 +169,17 @@ class _Processes:
         return _Exchange(lambda: self._gather(jax.make_array_from_process_local_data(self._own, np.array([numbers], np.int32))))
 
     def wait_for(self, batch: str) -> None:
-        """Do nothing, because JAX has no public way to leave a note to the other processes."""
+        """Do nothing, because JAX has no public way to send texts to other processes."""
 
     def missing(self, batch: str) -> list[int]:
         return []
 
 
 class _Exchange:
-    """An exchange on a thread of its own, because Ctrl-C does not interrupt JAX, and its waits have no time limit.
+    """An exchange on a separate thread, because waiting for JAX has no time limit, and Ctrl-C does not interrupt it.
 
-    On GPUs and TPUs, the call that starts the computation returns at once. On CPUs, it can return only after all processes have called it.
+    On GPUs and TPUs, the call that starts the computation returns at once. On CPUs, it might return only after all processes have called
+    it.
     """
 
     def __init__(self, gather: Callable[[], Any]) -> None:

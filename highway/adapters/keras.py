@@ -26,7 +26,7 @@ _IN_AN_EPOCH = (
     "state_dict: Keras takes batches of the pipeline ahead of its training steps; call state_dict() at the end of an epoch, such as in "
     "on_epoch_end of a callback"
 )
-HELD = 5  # maximum number of batches that Keras reads to inspect them, including the batches that TensorFlow holds
+HELD = 5  # maximum number of batches that Keras reads before it trains, including batches that TensorFlow reads in advance
 
 
 def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
@@ -37,21 +37,24 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
         train, test = Pipeline([...]), Pipeline([...])
         model.fit(dataset(train), validation_data=dataset(test), epochs=90, class_weight={0: 1.0, 1: 5.0})
 
-    Items are ``x``, ``(x, y)`` or ``(x, y, sample_weight)``. Each part is an array, or a dict from the names of the model's inputs or
-    outputs to arrays. Each epoch of Keras is one epoch of the pipeline. The pipeline determines the order, so ``shuffle`` of ``fit`` has
-    no effect. Keras inspects some batches before it trains. The first epoch begins with these batches, so none is lost.
+    The items of the pipeline are ``x``, ``(x, y)`` or ``(x, y, sample_weight)``. Each of these values is an array, or a dict from the names
+    of the model's inputs or outputs to arrays. Each epoch of Keras is one epoch of the pipeline. The pipeline determines the order, so
+    ``shuffle`` of ``fit`` has no effect. Keras inspects some batches before it trains. The first epoch begins with these batches, so they
+    are not lost.
 
-    At the end of an epoch, such as in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` returns the state after the epoch. Within
-    an epoch on PyTorch, ``pipeline.state_dict()`` returns the state after the last step. Within an epoch on TensorFlow or JAX, it raises
-    an error, because these two backends read batches ahead.
+    At the end of an epoch, such as in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` returns the state after the epoch. In the
+    middle of an epoch with PyTorch, it returns the state after the last training step. In the middle of an epoch with TensorFlow or JAX, it
+    raises an error, because these backends read batches in advance.
 
     Args:
-        pipeline: A :class:`~highway.Pipeline` of batches that has an epoch for each pass of Keras, or any iterable that can be repeated.
-        steps: Number of batches in an epoch. Keras shows this number, and highway checks it. ``None`` is ``len(pipeline)``, if the length
-            is known. Pass 0 if the number is unknown before the end of the epoch, for example because a stage drops batches.
+        pipeline: A :class:`~highway.Pipeline` that yields batches and has enough epochs, or any iterable that can be iterated over
+            repeatedly.
+        steps: Number of batches in an epoch. Keras shows this number. If the epoch has fewer batches, an error is raised. ``None`` means
+            ``len(pipeline)``, if the length is known. Pass 0 if the number is unknown before the end of the epoch, for example because a
+            stage drops batches.
 
     Raises:
-        Exception: a stage raised this error. ``fit`` raises the error unchanged.
+        Exception: the error of a stage. ``fit`` raises it unchanged.
 
     >>> import keras
     >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -79,7 +82,7 @@ class PipelineAdapter(DataAdapter):
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
         self._passes, self._steps = _Passes(pipeline, steps), steps
-        self._is_new = False  # whether training has not begun: Keras inspects batches first
+        self._is_new = False  # whether fit was called, and Keras still inspects batches
         self._loops: Loops | None = None
 
     def __enter__(self) -> Self:
@@ -90,26 +93,26 @@ class PipelineAdapter(DataAdapter):
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch; ``None`` if unknown."""
+        """The number of batches in an epoch, or ``None`` if unknown."""
         caller = sys._getframe(1).f_locals
-        if "class_weight" in caller:  # fit begins: apply class weights here, because Keras does this only for its own adapters
+        if "class_weight" in caller:  # fit begins; Keras applies class weights only for its own adapters, so this adapter applies them
             self._is_new, self._passes.class_weight = True, caller["class_weight"]
             self._passes.is_split = caller.get("steps_per_epoch") is not None
             self._passes.finish()
         return self._steps or None
 
     def get_numpy_iterator(self) -> Any:
-        """Return one pass, as arrays."""
+        """Return an iterator over the arrays of one pass."""
         self._passes.is_taken_ahead = False
         return data_adapter_utils.get_numpy_iterator(self._passes)
 
     def get_jax_iterator(self) -> Any:
-        """Return one pass, as arrays for JAX."""
+        """Return an iterator over the JAX arrays of one pass."""
         self._passes.is_taken_ahead = True
         return data_adapter_utils.get_jax_iterator(self._passes)
 
     def get_torch_dataloader(self) -> Any:
-        """Return a torch ``DataLoader`` of one pass."""
+        """Return a torch ``DataLoader`` for one pass."""
         self._passes.is_taken_ahead = False
         return data_adapter_utils.get_torch_dataloader(self._passes)
 
@@ -122,15 +125,11 @@ class PipelineAdapter(DataAdapter):
         return dataset_of(self._loops)
 
     def on_epoch_begin(self) -> None:
-        """Note that Keras begins to take the batches of an epoch."""
+        """Note that Keras begins an epoch."""
         self._passes.begin()
 
     def on_epoch_end(self) -> None:
-        """Note that the batches of a pass were received.
-
-        Raises:
-            Exception: a stage raised this error. TensorFlow has treated it as the end of the data.
-        """
+        """Note that Keras has ended an epoch. Raises: Exception: the error of a stage. TensorFlow has treated it as the end of the data."""
         if self._is_new:
             self._passes.begin_training(self._loops is None or self._loops.has_begun)
             self._is_new = False
@@ -143,13 +142,13 @@ class PipelineAdapter(DataAdapter):
 class _Passes:
     """The passes of Keras over a pipeline, one after another.
 
-    If Keras abandons a pass within the first batches, for example after an inspection, the next pass begins with the same batches.
+    If Keras ends a pass after a few batches, for example after it has inspected them, the next pass begins with the same batches.
     """
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
         self.class_weight: dict[int, float] | None = None
         self.is_split = False  # whether an epoch of Keras can be a part of a pass
-        self.is_taken_ahead = False  # whether batches are read before the steps that use them
+        self.is_taken_ahead = False  # whether the backend reads batches in advance
         self._pipeline, self._steps = pipeline, steps
         self._items: Iterator[Any] = iter(())
         self._taken, self._held, self._is_done = 0, list[tuple[Any, Any]](), True
@@ -158,12 +157,12 @@ class _Passes:
         self._ending = threading.Lock()
 
     def finish(self) -> None:
-        """Forget the batches of a complete pass."""
+        """If a pass is complete, forget its batches."""
         if self._is_done:
             self._held.clear()
 
     def begin_training(self, has_looked: bool) -> None:
-        """Note that training is about to begin. If Keras has inspected batches of a pass, and all of them are held, repeat the pass."""
+        """Note that training is about to begin. If all batches that Keras has inspected are still stored, repeat them."""
         if has_looked:
             self._number += 1  # TensorFlow might still read batches of this pass
             self._is_done = self._is_done and not self._held
@@ -171,7 +170,7 @@ class _Passes:
             self._tell(self._begin)
 
     def begin(self) -> None:
-        """Refuse states until the epoch ends, if batches are read ahead.
+        """If the backend reads batches in advance, make ``state_dict`` raise an error until the epoch ends.
 
         A thread of TensorFlow might have read batches of this epoch before the end of the previous epoch was noted.
         """
@@ -179,7 +178,7 @@ class _Passes:
             self._tell(PipelineError(_IN_AN_EPOCH))
 
     def end(self) -> None:
-        """If all batches of a pass were read, note that the training has received them."""
+        """If all batches of a pass were read, set the state to the end of the pass."""
         if self._is_done and not self.is_split:
             self._leave()
             self._tell(self._position())
@@ -188,7 +187,7 @@ class _Passes:
         """Yield the batches of a pass.
 
         Raises:
-            EndOfStream: the pipeline has no further epoch.
+            EndOfStream: the pipeline has no more epochs.
             PipelineError: the pass has fewer batches than ``steps``, or none; or a newer pass has begun.
         """
         self._number += 1
@@ -219,7 +218,7 @@ class _Passes:
             )
 
     def _further(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the remaining batches, each with the position after it. Hold the first batches of the pass."""
+        """Yield the remaining batches, each with the position after it. Store the first batches of the pass."""
         for item in self._items:
             taken = item, self._position()
             self._taken += 1
@@ -232,19 +231,19 @@ class _Passes:
         return self._pipeline.position() if isinstance(self._pipeline, Positioned) else None
 
     def _tell(self, position: Any) -> None:
-        """Tell the pipeline the position of the training."""
+        """Set the state of the pipeline to the state at ``position``."""
         if isinstance(self._pipeline, Positioned):
             self._pipeline.received(position)
 
     def _leave(self) -> None:
-        """End the loop over the pipeline. The training thread or a thread of TensorFlow calls this method."""
+        """End the loop over the pipeline. Called by the training thread or by a thread of TensorFlow."""
         with self._ending:
             if (close := getattr(self._items, "close", None)) is not None:
                 close()
             self._items = iter(())
 
     def _weighted(self, item: Any) -> Any:
-        """Return an item as Keras's tuple, with the weights of ``class_weight`` for its rows."""
+        """Return an item as a tuple for Keras. If ``class_weight`` is given, add the weights of the rows."""
         if isinstance(item, dict):
             return item
         batch = tuple(item) if isinstance(item, (tuple, list)) else (item,)

@@ -13,22 +13,22 @@ try:
 except ImportError as error:
     raise ConfigError("highway.adapters.lightning needs lightning 2.2 or later: pip install lightning") from error
 
-FETCH = "[_TrainingEpochLoop].train_dataloader_next"  # Lightning's profilers use this name for the time in which the loop reads a batch
+FETCH = "[_TrainingEpochLoop].train_dataloader_next"  # the name under which Lightning's profilers measure the time to read a batch
 
 
 class DataWait(Callback):
-    """Log how long each training step waits for its batch, with any loader.
+    """A callback that logs how long each training step waits for its batch. It works with any loader.
 
     ::
 
         trainer = Trainer(callbacks=[DataWait()])
 
-    ``data_wait_seconds_step`` is the wait of a step in seconds. ``data_wait_seconds_epoch`` is the mean wait of the epoch's steps.
-    ``data_wait_share`` is the fraction of the time of the epoch's steps so far that the loop waited, from 0 to 1. Validation, checkpoints
-    and other callbacks do not count as wait or as time of steps. Each rank measures its own wait, and loggers show the wait of rank 0.
+    ``data_wait_seconds_step`` is the waiting time of one step. ``data_wait_seconds_epoch`` is the mean waiting time of the steps in an
+    epoch. ``data_wait_share``, from 0 to 1, is the fraction of time that the steps of the epoch have waited so far. The time of validation,
+    checkpoints and other callbacks is not included. Each rank measures its own steps. Loggers show the values of rank 0.
 
     Args:
-        clock: A function that returns the time in seconds.
+        clock: A function that returns the current time in seconds.
 
     >>> from lightning.pytorch import Trainer
     >>> trainer = Trainer(callbacks=[DataWait()], logger=False, accelerator="cpu")

@@ -1,4 +1,4 @@
-"""The position of a loop over a pipeline or loader, even if a component between them reads items ahead of the loop."""
+"""Report the position of a loop to a pipeline or loader, even if an adapter between them reads items in advance."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from highway.errors import PipelineError
 
 @runtime_checkable
 class Positioned(Protocol):
-    """A pipeline or loader that returns the state of a loop, even if a component between them reads items ahead of the loop."""
+    """A pipeline or loader whose ``state_dict()`` is correct even if an adapter reads its items in advance."""
 
     def position(self) -> Any:
-        """Return the position after the last item that was read."""
+        """Return the position after the last item that this object has yielded."""
 
     def received(self, position: Any) -> None:
-        """Note that the loop has received all items before a position, so that the state is the state at this position.
+        """Note that the loop has received all items before ``position``. Then ``state_dict()`` returns the state at this position.
 
-        ``None`` means that no component reads ahead any more. If the position is an error, ``state_dict()`` raises this error.
+        ``None`` means that the adapter has ended. If ``position`` is an error, ``state_dict()`` raises this error.
         """
 
 
 def position_of(loader: Any) -> Any:
-    """Return a loader's position.
+    """Return the position of a loader.
 
     For a loader that is not :class:`Positioned`, return its state, the error of its ``state_dict``, or ``None`` without ``state_dict``.
     """
@@ -38,19 +38,19 @@ def position_of(loader: Any) -> Any:
 
 
 def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return an iterator that yields the batches, and reports to the loader which batches the training has received.
+    """Return an iterator over the batches that reports to the loader which batches the training loop has received.
 
-    Accelerate fetches each batch before it yields the previous batch. Lightning does the same if the length of an epoch is unknown.
-    Accelerate's own loaders read the loader's state before they fetch, so they need no report.
+    Accelerate fetches each batch before it yields the previous batch. Lightning does the same if the length of an epoch is unknown. The
+    loaders of Accelerate read the state of the loader before they fetch, so they need no report.
     """
     frame: FrameType | None = sys._getframe(2)
-    is_direct = True  # whether all frames so far are __iter__ methods, for example of subclasses
+    is_direct = True  # whether all frames so far are __iter__ methods, such as those of subclasses
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         is_direct = is_direct and frame.f_code.co_name == "__iter__"
         if is_direct and module == "accelerate.data_loader":
             return batches
-        # These modules count the batches of their own loops.
+        # These modules report the batches of their own loops.
         if module == "highway.adapters.device_loader" or module.startswith("torchdata."):
             return batches
         if module == "accelerate.data_loader" or (module.endswith(".loops.fetchers") and _fetches_ahead(frame)):
@@ -60,7 +60,7 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
 
 
 def is_called_by_lightning() -> bool:
-    """Return whether the caller is Lightning's data fetcher. From a state after the last batch, Lightning resumes with the next epoch."""
+    """Return whether the data fetcher of Lightning is a caller. Lightning resumes a state after the last batch with the next epoch."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not frame.f_globals.get("__name__", "").endswith(".loops.fetchers"):
         frame = frame.f_back
@@ -68,7 +68,7 @@ def is_called_by_lightning() -> bool:
 
 
 def _fetches_ahead(frame: FrameType) -> bool:
-    """Return whether the data fetcher of Lightning in this frame fetches a batch before it yields the previous batch."""
+    """Return whether the data fetcher in a frame of Lightning fetches each batch before it yields the previous batch."""
     fetcher = frame.f_locals["self"]
     has_length = (frame.f_globals["sized_len"](loader) is not None for loader in fetcher.combined_loader.flattened)
     return type(fetcher).__name__ == "_PrefetchDataFetcher" and not all(has_length)

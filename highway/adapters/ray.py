@@ -28,13 +28,13 @@ from highway.parameters.ranges import ENDS
 
 
 def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
-    """Return a Ray Dataset of the rows of a pipeline's batches. The pipeline runs in a task of Ray, when Ray reads the dataset.
+    """Return a Ray Dataset that contains the rows of a pipeline's batches. The pipeline runs in a Ray task, when Ray reads the dataset.
 
     ::
 
         dataset = to_ray_dataset([Pipeline([Reader(data, 64, rank=rank, world_size=4, epochs=1)]) for rank in range(4)])
 
-    Each pipeline runs in its own task, and starts from its beginning each time the dataset is read. Each pipeline must be finite
+    Each pipeline runs in its own task. Whenever the dataset is read, the pipeline starts from its beginning. The pipeline must be finite
     (``epochs=1``) and picklable. If batches are dicts, the columns have the names of the fields. If batches are tuples, the columns are
     named ``"0"``, ``"1"``, ...
 
@@ -42,8 +42,8 @@ def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
         pipeline: A pipeline that has not started, or a list of such pipelines, for example one for each rank.
 
     Raises:
-        PipelineError: a pipeline has started, or cannot be pickled; or an item is not a batch (when read).
-        Exception: a stage raised an error (when read). The exception is both a ``RayTaskError`` and an instance of the error's own type.
+        PipelineError: a pipeline has already started, or cannot be pickled; or an item is not a batch (when read).
+        Exception: the error of a stage (when read). It is a ``RayTaskError``, and also an instance of the type of the original error.
 
     >>> import ray
     >>> context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -67,7 +67,7 @@ class _PipelineDatasource(Datasource):
         """Return ``None``: the size is unknown."""
 
     def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
-        """Return a task for each pipeline. ``parallelism`` has no effect."""
+        """Return a task for each pipeline."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [ReadTask(partial(_blocks, arguments), metadata, per_task_row_limit=per_task_row_limit) for arguments in self.arguments]
 
@@ -93,18 +93,18 @@ def _columns(item: Any) -> dict[str, Any]:
 class RaySource:
     """Read batches of rows from a Ray Dataset. Each pass over the dataset is an epoch.
 
-    Ray reads the data again for each pass. Ray does not report its position. Therefore ``state_dict()`` of the pipeline raises an error
-    within a pass. For data with random access, use a :class:`~highway.modules.Reader`, which supports states everywhere.
+    Ray reads the data again for each pass. Ray does not report its position in the data. Therefore, ``state_dict()`` of the pipeline raises
+    an error in the middle of a pass. For data with random access, use a :class:`~highway.modules.Reader`, which supports states at any
+    item.
 
     Args:
         dataset: A ``ray.data.Dataset``, or a shard from ``ray.train.get_dataset_shard``.
         batch_size: Number of rows in a batch. ``None``: each block of Ray becomes a batch.
         epochs: Number of passes over the dataset, or ``None`` to repeat indefinitely.
-        drop_last: Whether to drop a last batch with fewer rows.
+        drop_last: Whether to drop the last batch of a pass if it has fewer rows.
 
     Yields:
-        Dicts from column names to arrays. If the values of a column are arrays, the array of the column is a read-only view of Ray's object
-        store.
+        Dicts from column names to arrays. If the values of a column are arrays, its batches are read-only views of Ray's object store.
 
     Raises:
         PipelineError: a pass has no rows (when running).

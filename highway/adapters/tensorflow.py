@@ -29,11 +29,11 @@ _NOT_TOLD = (
     "items it has received; call state_dict() there, or after a block `with to_dataset(pipeline) as dataset:`"
 )
 HELD = 4  # maximum number of items that TensorFlow has read and the loop has not received
-ENDLESS = 2**62  # length of a range that is longer than any epoch
+ENDLESS = 2**62  # more items than any epoch has
 
 
 def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDataset:
-    """Return a ``tf.data.Dataset`` of a pipeline's items. Each loop over the dataset is an epoch of the pipeline.
+    """Return a ``tf.data.Dataset`` that yields the items of a pipeline. Each loop over the dataset is an epoch of the pipeline.
 
     ::
 
@@ -41,30 +41,29 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
             for images, labels in to_dataset(pipeline):
                 ...
 
-    Tuples and dicts stay tuples and dicts. A field with a list of arrays of different lengths becomes a ``RaggedTensor``. Batches in
-    aligned memory, such as highway's, are not copied. Other batches are copied once.
+    Tuples and dicts are kept. A field that is a list of arrays of different lengths becomes a ``RaggedTensor``. Arrays in aligned memory,
+    such as the batches of highway, are not copied. Other arrays are copied once.
 
     Only one loop can run at a time. If a second loop begins, the first loop raises an error.
 
-    TensorFlow reads up to four items ahead of the loop. In a loop over this dataset, ``pipeline.state_dict()`` does not count the items
-    that TensorFlow has read ahead as received. In ``fit``, or in a loop over the result of ``map``, TensorFlow does not report which items
-    were received. ``pipeline.state_dict()`` then raises an error. If the source of the pipeline does not number its epochs, a loop that
-    ends early loses the items that TensorFlow has read ahead.
+    TensorFlow reads up to four items in advance. In a loop over this dataset, ``pipeline.state_dict()`` returns the state after the last
+    item that the loop has received. In ``fit``, or in a loop over the result of ``map``, it is unknown which items were received, so
+    ``pipeline.state_dict()`` raises an error. If the source of the pipeline does not number its epochs, such as a list, and a loop ends
+    early, the items that TensorFlow has read in advance are lost.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is known.
 
     Args:
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
-        signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: this function
-            waits for the first item and derives the signature from this item. The first loop begins with this item, so it is not lost. If
-            all fields of the first item have the same length, this function treats the items as batches: the length can then differ
-            from item to item.
+        signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. With ``None``, this
+            function waits for the first item, and derives the signature from it. The first loop begins with this item, so it is not lost.
+            If all fields of the first item have the same length, the items are treated as batches, and their length can differ.
 
     Raises:
         ValueError: ``signature`` is ``None``, and the pipeline yields no items; an item does not match the signature; or a Python integer
             does not fit into int32.
         TypeError: a field has a type that tensors do not support.
-        Exception: an error of a stage.
+        Exception: the error of a stage.
 
     >>> batches = [(np.zeros((2, 3), np.float32), np.int32([5, 7]))]
     >>> with Pipeline([batches]) as pipeline:
@@ -78,7 +77,7 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
 def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
     """Return the dataset of a :class:`Loops` object; see :func:`to_dataset`."""
     spec = signature_of(loops.first()) if signature is None else signature
-    alive = weakref.proxy(loops)  # TensorFlow keeps the functions forever, so they refer to the loops weakly
+    alive = weakref.proxy(loops)  # TensorFlow keeps the functions forever, so they have only a weak reference to the loops
 
     def begin(_: Any) -> Any:
         return tf.numpy_function(lambda: np.int64(alive.begin()), [], tf.int64)
@@ -88,7 +87,7 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
 
     items = tf.data.Dataset.range(1).map(begin).flat_map(lambda number: tf.data.Dataset.range(ENDLESS).map(lambda _: take(number)))
     items = items.take_while(lambda goes_on, *_: goes_on)
-    # One call at a time. Otherwise TensorFlow would choose the number of calls, and the number of items that it holds would be unknown.
+    # One call at a time. Otherwise, TensorFlow would choose the number of calls, and could read any number of items in advance.
     items = items.map(lambda _, *tensors: assembled(spec, iter(tensors)), num_parallel_calls=1)
     return PipelineDataset(items.prefetch(2), loops)
 
@@ -96,13 +95,13 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
 class PipelineDataset(tf.data.Dataset):
     """The result of :func:`to_dataset`.
 
-    TensorFlow reports an error in the pipeline only as text. A loop over the dataset itself raises the original error. For ``fit``, or for
-    a loop over the result of ``map``, a ``with`` block raises the original error::
+    TensorFlow converts an error of the pipeline to a text. A loop over this dataset raises the original error. For ``fit``, or for a loop
+    over the result of ``map``, use a ``with`` block, which also raises the original error::
 
         with to_dataset(pipeline) as dataset:
             model.fit(dataset.map(augment))
 
-    At the end of the block, a running loop ends, and ``pipeline.state_dict()`` no longer raises an error.
+    The end of the block ends a running loop. Then ``pipeline.state_dict()`` works again.
 
     Attributes:
         error: The error of the pipeline, or ``None``.
@@ -119,11 +118,11 @@ class PipelineDataset(tf.data.Dataset):
 
     @property
     def element_spec(self) -> Any:
-        """The types of the elements: a ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field."""
+        """The signature of the items: a ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field."""
         return self._dataset.element_spec
 
     def cardinality(self) -> Any:
-        """Return the number of elements in a loop, as a ``tf.int64``; ``tf.data.UNKNOWN_CARDINALITY`` if ``len(pipeline)`` is unknown."""
+        """Return the number of items in a loop, as a ``tf.int64``. If it is unknown, return ``tf.data.UNKNOWN_CARDINALITY``."""
         length = self._loops.length()
         return tf.constant(tf.data.UNKNOWN_CARDINALITY if length is None else length, tf.int64)
 
@@ -143,7 +142,7 @@ class PipelineDataset(tf.data.Dataset):
 
 
 class _Iterator(OwnedIterator):
-    """An iterator that raises the pipeline's own errors, and reports which items the loop has received."""
+    """An iterator that raises the original errors of the pipeline, and reports which items the loop has received."""
 
     def __init__(self, dataset: PipelineDataset, loops: Loops) -> None:
         self._loops = loops
@@ -174,15 +173,15 @@ class _Iterator(OwnedIterator):
 
 
 class Loops:
-    """TensorFlow's loops over a pipeline, one after another. They run on TensorFlow's threads.
+    """The loops of TensorFlow over a pipeline, one after another. They run on threads of TensorFlow.
 
     Args:
         pipeline: The pipeline.
-        errors_end_it: Whether a loop ends normally at an error. The consumer must then read :attr:`error`.
+        errors_end_it: Whether an error ends a loop normally. The caller must then check :attr:`error`.
 
     Attributes:
         error: The error of the last loop, or ``None``.
-        expected: The id of the iterator that waits for an item. A loop that begins now belongs to this iterator.
+        expected: The id of the iterator that waits for an item. If a loop begins now, it belongs to this iterator.
     """
 
     def __init__(self, pipeline: Iterable[Any], errors_end_it: bool = False) -> None:
@@ -192,9 +191,10 @@ class Loops:
         self._pipeline, self._number, self._lock = pipeline, 0, threading.Lock()
         self._items: Iterator[Any] = iter(())
         self._held: list[Any] = []  # the first item, until the first loop begins
-        self._is_ahead = False  # whether a loop over the pipeline has begun for first(), before TensorFlow's first loop
-        self._receiver: int | None = None  # the id of the iterator whose loop has begun; None: a foreign iterator
-        self._taken = deque[Any]()  # positions of the items that TensorFlow holds, if the iterator reports received items
+        self._is_ahead = False  # whether first() has begun a loop over the pipeline, before the first loop of TensorFlow
+        # The id of the iterator of the running loop, or None if the iterator does not report received items.
+        self._receiver: int | None = None
+        self._taken = deque[Any]()  # positions of the items that TensorFlow has read in advance
         self._position: Any = None  # position of the last received item
 
     def length(self) -> int | None:
@@ -210,7 +210,7 @@ class Loops:
         return self._number > 0
 
     def first(self) -> Any:
-        """Return the first item. The first loop begins with this item, too."""
+        """Return the first item. The first loop also begins with this item."""
         self._begin()
         self._is_ahead = True
         for item in self._items:
@@ -246,7 +246,7 @@ class Loops:
             close()
 
     def _tell(self, position: Any) -> None:
-        """Tell the pipeline the position of the loop."""
+        """Set the state of the pipeline to the state at ``position``."""
         self._position = position
         if isinstance(self._pipeline, Positioned):
             self._pipeline.received(position)
@@ -256,7 +256,7 @@ class Loops:
             self._taken.append(self._pipeline.position())
 
     def received(self, receiver: _Iterator, is_end: bool = False) -> None:
-        """Note that the loop over an iterator has received the next item, or the end."""
+        """Note that the loop of an iterator has received the next item, or has ended."""
         if self._receiver == id(receiver):
             with contextlib.suppress(IndexError):  # the pipeline has no positions
                 self._tell(self._taken.popleft())
@@ -264,25 +264,25 @@ class Loops:
                 self._tell(None)
 
     def raise_original(self, error: BaseException | None) -> None:
-        """Raise the pipeline's error instead of TensorFlow's."""
+        """Raise the original error of the pipeline instead of the error of TensorFlow."""
         if isinstance(error, tf.errors.OpError) and self.error is not None:
             raise self.error from None
 
     def forget(self, receiver: _Iterator) -> None:
-        """Note that the received items of an iterator will not be reported."""
+        """Note that an iterator will not report which items it has received."""
         if self._receiver == id(receiver):
             self._receiver = None
             self._tell(PipelineError(_NOT_TOLD))
 
     def left(self, receiver: _Iterator) -> None:
-        """Note that an iterator was deleted. If its loop has not ended, the next loop is the next epoch."""
+        """Note that an iterator was deleted. If its loop has not ended, skip the remaining items of the epoch."""
         if self._receiver == id(receiver):
             self._receiver = None
             if isinstance(self._pipeline, Pipeline) and self._position is not None:
                 self._pipeline.received(self._position, is_left=True)
 
     def close(self, error: BaseException | None) -> None:
-        """End a running loop, unless TensorFlow is reading an item. After an error, the state stays at the loop's position."""
+        """End a running loop, unless TensorFlow is reading an item. After an error, the state stays at the position of the loop."""
         if self._number and self._lock.acquire(blocking=False):
             try:
                 self._end()
@@ -293,7 +293,7 @@ class Loops:
                 self._lock.release()
 
     def arrays(self, number: int, spec: Any) -> list[Any]:
-        """Return whether a loop continues, and the arrays of its next item."""
+        """Return a list with whether loop ``number`` continues, and the arrays of its next item."""
         with self._lock:
             try:
                 if number != self._number and not self._errors_end_it:

@@ -1,4 +1,4 @@
-"""Convert items to tensors for TensorFlow, by a signature."""
+"""Convert items to tensors of TensorFlow. A signature describes the tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from highway.engine.batch import rebuild
 
-# Batches convert Python's own numbers to the same dtypes (in highway.engine.batch).
+# highway.engine.batch converts Python numbers to the same dtypes.
 NARROW = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}
 
 
@@ -52,14 +52,14 @@ def _is_ragged(value: Any) -> bool:
 
 
 def dtypes_of(spec: Any) -> list[Any]:
-    """Return the dtypes of the tensors that ``spec`` describes. A ragged tensor has two: one for its values, one for its row splits."""
+    """Return the dtypes of the tensors of ``spec``. A ragged tensor has two dtypes, for its values and for its row splits."""
     return [
         dtype for leaf in _fields(spec) for dtype in ([leaf.dtype, tf.int64] if isinstance(leaf, tf.RaggedTensorSpec) else [leaf.dtype])
     ]
 
 
 def assembled(spec: Any, tensors: Iterator[Any]) -> Any:
-    """Return an item with the structure of ``spec`` that consists of these tensors."""
+    """Return an item with the structure of ``spec`` and the given tensors."""
     if isinstance(spec, dict):
         return {name: assembled(part, tensors) for name, part in spec.items()}
     if isinstance(spec, tuple):
@@ -105,7 +105,7 @@ def _checked(array: np.ndarray, dtype: Any, shape: Any, place: str) -> np.ndarra
 
 
 def _array(value: Any, place: str) -> np.ndarray:
-    """Return a value as an array; Python's own numbers become int32 and float32, as in batches."""
+    """Return a value as an array. Python numbers become int32 and float32, as in batches."""
     if isinstance(value, np.ndarray):
         return value
     array = np.asarray(value)

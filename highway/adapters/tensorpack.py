@@ -22,20 +22,20 @@ from highway.parameters.ranges import ENDS
 
 
 class DequeueGenerator(DataFlow):
-    """Turn a pipeline into a DataFlow. The datapoints are the pipeline's items, as lists or dicts. Each loop is one epoch.
+    """A DataFlow that yields the items of a pipeline, as lists or dicts. Each loop is one epoch.
 
     ::
 
         with Pipeline([...]) as pipeline:
             TrainConfig(model, QueueInput(DequeueGenerator(pipeline)), ...)
 
-    Use the pipeline in place of tensorpack's worker processes, such as ``MultiProcessRunner``. Iterating in a forked process raises an
-    error, because the threads of a pipeline cannot be forked.
+    The pipeline replaces the worker processes of tensorpack, such as ``MultiProcessRunner``. Iterating in a forked process raises an error,
+    because the threads of a pipeline cannot be forked.
 
     Args:
         pipeline: A :class:`~highway.Pipeline` with at least one epoch for each loop.
-        queue_size: Has no effect. It exists for programs of Highway (2017). To set the number of items that wait, use ``buffer_size`` of
-            the pipeline's last stage.
+        queue_size: This parameter has no effect. It exists for programs of Highway (2017). To set the number of items that are prepared in
+            advance, use ``buffer_size`` of the last stage.
 
     >>> with Pipeline([[(1, 2), (3, 4)]]) as pipeline:
     ...     print(list(DequeueGenerator(pipeline)))
@@ -49,8 +49,8 @@ class DequeueGenerator(DataFlow):
         """Yield the datapoints of an epoch.
 
         Raises:
-            EndOfStream: the pipeline has no further epoch.
-            Exception: an error of a stage.
+            EndOfStream: the pipeline has no more epochs.
+            Exception: the error of a stage.
         """
         for item in self.pipeline:
             yield item if isinstance(item, (list, dict)) else list(item) if isinstance(item, tuple) else [item]
@@ -59,7 +59,7 @@ class DequeueGenerator(DataFlow):
         """Return the number of datapoints in an epoch.
 
         Raises:
-            NotImplementedError: the number is unknown; tensorpack expects this error.
+            NotImplementedError: the number is unknown. tensorpack expects this error.
         """
         try:
             return len(self.pipeline)
@@ -67,7 +67,7 @@ class DequeueGenerator(DataFlow):
             raise NotImplementedError(str(error)) from error
 
     def get_data(self) -> Iterator[Any]:
-        """Yield the datapoints of an epoch. Before tensorpack 0.9, this was the name of ``__iter__``."""
+        """Yield the datapoints of an epoch. tensorpack before version 0.9 calls this method instead of ``__iter__``."""
         return iter(self)
 
     def size(self) -> int:
@@ -81,8 +81,8 @@ class DequeueGenerator(DataFlow):
 class DataFlowSource:
     """Read a DataFlow. Each pass over the DataFlow is an epoch.
 
-    This source calls ``reset_state()`` when it starts. Do not iterate over the DataFlow elsewhere. The order of some DataFlows, such as
-    ``MultiProcessRunner``, is not reproducible. For a reproducible order, pass the data to a :class:`~highway.modules.Reader`.
+    This source calls ``reset_state()`` when it starts. Do not iterate over the same DataFlow elsewhere. The order of some DataFlows, such
+    as ``MultiProcessRunner``, is not reproducible. For a reproducible order, read the data with a :class:`~highway.modules.Reader`.
 
     Args:
         dataflow: The DataFlow.

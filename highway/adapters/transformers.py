@@ -15,7 +15,7 @@ except ImportError as error:
 
 
 class DataWaitCallback(TrainerCallback):
-    """Log how long the training steps wait for their batches, with any loader.
+    """A callback that logs how long the training steps wait for their batches. It works with any loader.
 
     ::
 
@@ -23,13 +23,14 @@ class DataWaitCallback(TrainerCallback):
         trainer.add_callback(DataWaitCallback(trainer))
 
     Whenever the trainer logs its loss, this callback logs two values for the steps since its last record. ``data_wait_seconds`` is the mean
-    wait of these steps. ``data_wait_share`` is the fraction of their time that they waited, from 0 to 1. The values are in
-    ``state.log_history`` and in all integrations. The wait of a step includes all batches whose gradients the step accumulates. Evaluation,
-    saving and logging do not count as wait or as time of steps. Each process measures its own wait. Integrations show the first process.
+    waiting time of a step. ``data_wait_share``, from 0 to 1, is the fraction of time that the steps have waited. The values are in
+    ``state.log_history`` and in all integrations. If a step accumulates the gradients of several batches, its waiting time includes all of
+    them. The time of evaluation, saving and logging is not included. Each process measures its own steps. Integrations show the values of
+    the first process.
 
     Args:
         trainer: The trainer that logs.
-        clock: A function that returns the time in seconds.
+        clock: A function that returns the current time in seconds.
 
     >>> import torch
     >>> from transformers import Trainer, TrainingArguments
@@ -61,7 +62,7 @@ class DataWaitCallback(TrainerCallback):
         self._lap()
 
     def _other(self, *_: Any, **__: Any) -> None:
-        """Restart the measurement after other work, such as an evaluation."""
+        """Do not measure the time of other work, such as an evaluation."""
         self._lap()
 
     on_epoch_begin = on_evaluate = on_save = _other

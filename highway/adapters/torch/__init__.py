@@ -1,9 +1,9 @@
 """Pass batches to PyTorch: ``pip install 'highway-data[torch]'``.
 
-Begin with the module ``loader``, which defines :class:`DataLoader`. ``iterators`` runs one epoch of a loader. ``progress`` makes the
-loader's state, and ``order`` tracks the indices. ``worker`` extends torch's worker processes, ``slots`` is the shared memory of these
-processes, and ``threads`` has the worker threads. ``device`` copies batches to a GPU, and ``common_end`` ends the loops of all ranks
-together. ``mesh`` has the ranks of device meshes.
+Begin reading with the module ``loader``, which defines :class:`DataLoader`. ``iterators`` runs one epoch of a loader. ``progress`` creates
+the state of the loader. ``order`` counts the indices of the sampler. ``worker`` extends the worker processes of torch, and ``slots``
+provides shared memory for them. ``threads`` runs the worker threads. ``device`` copies batches to a GPU. ``common_end`` ends the loops of
+all ranks together. ``mesh`` finds the ranks of device meshes.
 """
 
 try:

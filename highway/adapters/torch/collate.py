@@ -1,4 +1,4 @@
-"""Collate samples by torch's rules, but faster if samples consist of arrays, tensors and numbers."""
+"""Collate samples as torch does, but faster if samples consist of arrays, tensors and numbers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NUMERIC = frozenset("biufc")
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Collate samples as ``torch.utils.data.default_collate`` does: with the same types, dtypes, nesting and errors as in torch.
+    """Collate samples as ``torch.utils.data.default_collate`` does: types, dtypes, nesting and errors are the same as in torch.
 
-    Arrays and tensors of equal shape are stacked without torch's threads. The training can use these threads meanwhile.
+    Arrays and tensors of equal shape are stacked without the threads of torch, so that the training can use these threads.
 
     Args:
         samples: At least one sample. A sample consists of tensors, arrays, numbers or texts, in any nesting of dicts, lists and tuples.
 
     Returns:
-        Tensors with a new first axis, in the nesting of a sample. Tuples become lists, as in torch. If the samples are texts, they are
-        returned as a list. If texts are part of a sample, they become a tuple.
+        Tensors with a new first axis, in the nesting of a sample. Tuples become lists, as in torch. Texts are not converted: the texts of
+        all samples become a list, or a tuple if each sample is a tuple or list.
 
     Raises:
         RuntimeError: the samples differ in their shapes, or in their number of values.
@@ -43,7 +43,7 @@ def collate(samples: Sequence[Any]) -> Any:
     if kind is torch.Tensor:
         try:
             return _stacked([sample.numpy() for sample in samples], samples)
-        except (TypeError, RuntimeError):  # a dtype that numpy lacks, a tensor on a GPU, or a tensor with a gradient
+        except (TypeError, RuntimeError):  # numpy has no such dtype, or the tensor is on a GPU or requires a gradient
             return default_collate(samples)
     if kind is dict:
         return {name: collate([sample[name] for sample in samples]) for name in first}

@@ -1,4 +1,4 @@
-"""The exchange between torch's ranks with which they end their loops together."""
+"""End the loops of all torch ranks together: the exchange of integers between the ranks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import torch.distributed as dist
 from highway.adapters.common_end import expect_one_rank
 from highway.adapters.torch.mesh import members_of
 
-_CONNECTING = 1800  # seconds that an exchange may take longer than a rank waits, so that the rank's own error comes first
+# The time limit of an exchange is longer by these seconds than the time limit of a rank, so that the rank raises its error first.
+_CONNECTING = 1800
 
 
 def ranks_of(group: dist.ProcessGroup | None, timeout: float) -> Callable[[], _Ranks | None]:
-    """Return a function that returns the ranks of a group; ``None`` if there is only one.
+    """Return a function that returns the ranks of a group, or ``None`` if there is only one.
 
     Args:
         group: The group. ``None``: all ranks of ``torch.distributed``.
-        timeout: Seconds that a rank waits for other ranks.
+        timeout: Maximum seconds that a rank waits for other ranks.
 
     Raises:
         ConfigError: this process is not in the group.
@@ -43,13 +44,13 @@ def ranks_of(group: dist.ProcessGroup | None, timeout: float) -> Callable[[], _R
     return ranks
 
 
-_known: WeakKeyDictionary[Any, dict[tuple[tuple[int, ...], float], _Ranks]] = WeakKeyDictionary()  # for torch's group of all ranks
+_known: WeakKeyDictionary[Any, dict[tuple[tuple[int, ...], float], _Ranks]] = WeakKeyDictionary()  # the key is torch's group of all ranks
 
 
 class _Ranks:
-    """The ranks that end their loops together, with a group for their exchanges. The group is created on all ranks at their first loop.
+    """The ranks that end their loops together. All ranks create a group for their exchanges at their first loop.
 
-    An exchange is a reduction of integers between CPUs (gloo).
+    An exchange is an ``all_reduce`` of integers on CPUs (gloo).
     """
 
     def __init__(self, members: tuple[int, ...], timeout: float) -> None:
@@ -79,7 +80,7 @@ class _Exchange:
 
     def wait(self) -> list[int] | None:
         try:
-            self._work.wait(timedelta(seconds=1))  # with a limit, because Ctrl-C does not interrupt torch
+            self._work.wait(timedelta(seconds=1))  # one second, because Ctrl-C does not interrupt torch
         except RuntimeError:
             if self._work.is_completed():
                 raise

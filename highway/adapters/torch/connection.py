@@ -1,4 +1,4 @@
-"""Batches from a connection, as a dataset for torch's own ``DataLoader``."""
+"""A dataset for the ``DataLoader`` of torch that receives batches from a connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highway.wire.connection import Connection
 
 
 class TensorcomDataset(IterableDataset[Any]):
-    """Batches from a connection, as a dataset whose epoch has a fixed length.
+    """A dataset that receives batches from a connection. An epoch has a fixed number of batches.
 
     ::
 
@@ -24,12 +24,12 @@ class TensorcomDataset(IterableDataset[Any]):
     have their channels last. ``DataLoader`` converts the arrays to tensors. With ``converters="torch"``, this dataset yields images as
     tensors with channels first, and labels as int64 tensors.
 
-    Each process that iterates opens its own connection, and keeps the connection for all epochs. With ``zrpull://``, each batch goes to one
-    worker of the ``DataLoader``. With ``zsub://``, each worker gets all batches.
+    Each process that iterates over the dataset opens its own connection, and keeps it for all epochs. With ``zrpull://``, each batch goes
+    to one worker of the ``DataLoader``. With ``zsub://``, each worker gets all batches.
 
     Args:
         urls: The URLs to receive from; see :class:`highway.Connection`.
-        length: Number of batches in an epoch. If ``length`` is 0 or less, the epoch ends when the senders have ended.
+        length: Number of batches in an epoch. With 0, an epoch ends when all senders have ended.
         **options: Further arguments of :class:`highway.Connection`. The default of ``writable`` is ``True`` here, because torch has no
             read-only tensors.
 

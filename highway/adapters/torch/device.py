@@ -1,4 +1,4 @@
-"""Copy batches to a device in advance, from pinned memory and on a separate stream, while the training runs."""
+"""Copy batches to a device in advance, while the training runs: from pinned memory, and on a separate CUDA stream."""
 
 from __future__ import annotations
 
@@ -38,35 +38,36 @@ def to_device(
                 step(images, labels)
                 state = loader.state_dict()  # after the batch that the loop has received last; batches on the device do not count
 
-    A thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The CUDA stream of the training waits
-    for each copy. If the device is a CPU, the thread uses neither pinned memory nor streams. The thread moves tensors and arrays in any
-    nesting. Other values do not change.
+    A separate thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The CUDA stream of the
+    training waits for each copy. If the device is a CPU, neither pinned memory nor streams are used. Tensors and arrays in any nesting are
+    moved. Other values do not change.
 
     ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` of the returned loader call the methods of ``loader``. If ``loader`` is
-    not from highway, call ``state_dict()`` of the returned loader, because ``loader`` does not know which batches the loop has received.
+    not from highway, always call ``state_dict()`` of the returned loader, because ``loader`` does not know which batches the loop has
+    received.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a :class:`~highway.adapters.torch.DataLoader`, a ``torch.utils.data.DataLoader``, or any
             iterable of batches.
         device: For example ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
-        depth: Number of batches that wait on the device, at least 1.
-        channels_last: Whether to return images as ``(B, C, H, W)`` in ``torch.channels_last`` memory. Images ``(B, H, W, C)`` with 1, 3 or
-            4 channels are permuted without a copy.
-        dtype: Dtype of images on the device. Images are transferred in their own dtype, such as uint8, and converted on the device. With
-            ``None``, the dtype does not change, except that ``normalize`` makes it float32.
-        normalize: Means and standard deviations of the channels, for pixels from 0 to 1. uint8 images are divided by 255 first.
-        images: The field that ``channels_last``, ``dtype`` and ``normalize`` change: its name in a dict, or its position in a tuple. By
-            default, this is the field ``"image"`` or ``"images"`` of a dict. Without such a field, all tensors with 4 axes are images.
-        end_together: Whether each loop ends on all ranks after the same number of batches: as soon as one rank has no further batch. A
-            warning then counts the batches that other ranks skip. All ranks must run the same loops in the same order. ``True``: all
-            ranks of ``torch.distributed``. A process group: the ranks of this group.
-        end_timeout: Seconds that a rank waits for the other ranks at a batch, with ``end_together``. After these seconds, it raises an
-            error that names the batch and the ranks that do not wait there. The default is 30 minutes.
+        depth: Maximum number of batches that wait on the device, at least 1.
+        channels_last: Whether to return images as ``(B, C, H, W)`` in the memory format ``torch.channels_last``. Images ``(B, H, W, C)``
+            with 1, 3 or 4 channels are permuted without a copy.
+        dtype: Dtype of images on the device. Images are transferred in their original dtype, such as uint8, and converted on the device.
+            With ``None``, the dtype is float32 if ``normalize`` is given. Otherwise, it does not change.
+        normalize: Means and standard deviations of the channels, for pixel values from 0 to 1. uint8 images are divided by 255 first.
+        images: The name or position of the field that ``channels_last``, ``dtype`` and ``normalize`` change. By default, this is the field
+            ``"image"`` or ``"images"`` of a dict. If there is no such field, they change all tensors with 4 axes.
+        end_together: Whether the loops of all ranks end after the same number of batches: as soon as one rank has no more batches. If other
+            ranks drop batches, a warning contains the number of these batches. All ranks must run the same loops in the same order.
+            ``True`` means all ranks of ``torch.distributed``. A process group means the ranks of this group.
+        end_timeout: With ``end_together``: maximum seconds that a rank waits for the other ranks before a batch. Then it raises an error
+            that names the batch and the missing ranks. The default is 30 minutes.
 
     Raises:
         ConfigError: ``depth`` is below 1; ``end_timeout`` is not above 0; ``end_together`` is a group without this process; or the launcher
             started several ranks, but ``torch.distributed`` is not initialised (when a loop begins).
-        KeyError: a batch has no field ``images`` (when the batch is moved).
+        KeyError: a batch does not have the field that ``images`` names (when the batch is moved).
         PipelineError: with ``end_together``, the loader of another rank raised an error, another rank has ended or does not answer within
             ``end_timeout``, or the ranks run different loops.
 
@@ -112,7 +113,7 @@ class _MoverToGPU(_Mover):
         return moved, done
 
     def receive(self, moved: tuple[Any, torch.cuda.Event]) -> Any:
-        """Return a batch. The stream of this thread waits for the copy. The batch's memory is not reused before the stream has used it."""
+        """Return a batch. The stream of this thread waits for the copy. Memory of the batch is not reused before the stream has used it."""
         batch, done = moved
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(done)
@@ -134,12 +135,12 @@ def _mover(device: torch.device, images: _Images) -> _Mover:
 
 
 def _numbered(device: torch.device) -> torch.device:
-    """Return a device with its index. ``"cuda"`` is the current GPU of a thread, and another thread can have another current GPU."""
+    """Return a device with its index. Without an index, ``"cuda"`` means the current GPU, which can differ between threads."""
     return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
 
 
 class _Images:
-    """Changes images on the device. Images are tensors with 4 axes."""
+    """Applies ``channels_last``, ``dtype`` and ``normalize`` to images, which are tensors with 4 axes."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class _Images:
         self._made: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def changed(self, batch: Any) -> Any:
-        """Return a batch with its images changed."""
+        """Return a batch with changed images."""
         field = self._field
         if field is None and isinstance(batch, Mapping):
             field = next((name for name in ("image", "images") if name in batch), None)

@@ -1,4 +1,4 @@
-"""Read the samples of a batch as torch does. If a sample raises an error, add the index of the sample to the error."""
+"""Read the samples of a batch as torch does. If this raises an error, add a note with the index of the sample."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 8  # maximum number of indices in a message
 
 
 def names(indices: Any) -> str:
-    """Return the first indices as text for a message."""
+    """Return a text with the first indices, for a message."""
     if not isinstance(indices, (list, tuple)):
         return f"sample {indices}"
     shown = ", ".join(map(str, indices[:_SHOWN]))
@@ -23,7 +23,7 @@ def names(indices: Any) -> str:
 
 
 def held_by_dead(batches: list[Any], are_lists: bool) -> str:
-    """Return the batches that a dead process held, for a message."""
+    """Return a text with the batches that a dead process held, for a message."""
     return f"it held {len(batches)} batches: {names(list(chain.from_iterable(batches)) if are_lists else batches)}"
 
 
@@ -31,7 +31,7 @@ class MapFetcher(_MapDatasetFetcher):
     """Reads samples by index."""
 
     def fetch(self, indices: Any) -> Any:
-        """Return a batch, or a sample if the loader has no batch size."""
+        """Return the batch with these indices, or one sample if the loader has no batch size."""
         index = indices
         try:
             if not self.auto_collation:
@@ -48,7 +48,7 @@ class MapFetcher(_MapDatasetFetcher):
         return self.collated(data, indices)
 
     def collated(self, data: Any, indices: Any) -> Any:
-        """Return a batch of samples, or one converted sample if the loader has no batch size."""
+        """Collate samples into a batch, or convert one sample if the loader has no batch size."""
         try:
             return self.collate_fn(data)
         except Exception as error:
@@ -60,7 +60,7 @@ class IterableFetcher(_IterableDatasetFetcher):
     """Reads the next samples of an iterator."""
 
     def skip(self, batches: int, batch_size: int | None) -> None:
-        """Skip the samples of some batches."""
+        """Skip the samples of ``batches`` batches."""
         try:
             for _ in range(batches * (batch_size or 1)):
                 next(self.dataset_iter)
@@ -79,7 +79,7 @@ def _missing(data: Any, indices: Any) -> str:
 
 
 def annotate(error: Exception, note: str) -> None:
-    """Add a note to an error. Replace a ``StopIteration`` by a ``DatasetError``, because ``StopIteration`` would end the loop silently."""
+    """Add a note to an error. Replace ``StopIteration``, which would end the loop silently, by ``DatasetError``."""
     error.add_note(f"highway: {note}")
     add_advice(error)
     if isinstance(error, StopIteration):
@@ -87,7 +87,7 @@ def annotate(error: Exception, note: str) -> None:
 
 
 def add_advice(error: Exception) -> None:
-    """If shared memory is full, or the limit of file descriptors is reached, add a note with advice."""
+    """If an error says that shared memory is full or that there are too many open files, add a note with advice."""
     if "shared memory" in str(error) and "No space left on device" in str(error):
         error.add_note(f"highway: {advice_on_shared_memory()}")
     elif "Too many open files" in str(error):
@@ -97,7 +97,7 @@ def add_advice(error: Exception) -> None:
 
 
 def advice_on_shared_memory() -> str:
-    """Return advice for batches from workers that do not fit in shared memory."""
+    """Return advice for the case that shared memory is full."""
     shared = os.statvfs("/dev/shm")
     return (
         f"/dev/shm has {shared.f_blocks * shared.f_frsize >> 20} MB, which batches on their way from workers may have filled: give the "

@@ -1,4 +1,4 @@
-"""Save and restore the random number generators of the process and of samplers."""
+"""Save and restore the random number generators of the process and of samplers. In this module, a generator is such an object."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Generator = torch.Generator | np.random.Generator | np.random.RandomState | rand
 _METHODS: tuple[Any, ...] = (np.random.get_state, random.getstate)  # bound methods of the process's generators
 
 GLOBAL: tuple[Any, ...] = (torch.default_generator, *(method.__self__ for method in _METHODS))
-"""The generators of the process: torch's for the CPU, NumPy's and Python's."""
+"""The global generators of the process: those of torch for the CPU, NumPy and Python."""
 
 
 def generators_in(objects: Iterable[Any]) -> list[Any]:
-    """Return the generators among objects and their attributes, without duplicates and without :data:`GLOBAL`."""
+    """Return the generators among ``objects`` and their attributes, without duplicates and without :data:`GLOBAL`."""
     found = {}
     for one in objects:
         for value in (one, *getattr(one, "__dict__", {}).values()):
@@ -47,7 +47,7 @@ def state_of(generator: Any) -> Any:
 def _state_of_torch(generator: torch.Generator) -> bytes:
     with torch_generators:
         collects = gc.isenabled()
-        gc.disable()  # because the user's own code does not hold the lock
+        gc.disable()  # a finalizer of the user could use the generator
         try:
             state: bytes = generator.get_state().numpy().tobytes()
             return state

@@ -1,4 +1,4 @@
-"""The parameters that must be equal in the loader that saves a state and the loader that loads it, and the rank of a loader."""
+"""Compare a loader that loads a state with the loader that saved it, and find the rank of a loader."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
 
 
 def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str, Any]:
-    """Convert the snapshot of one rank for another rank. Lightning saves the state of the first rank, and loads this state on all ranks."""
+    """Convert a snapshot (an internal state) of one rank for another rank. Lightning loads the state of the first rank on all ranks."""
     log.warning(
         "load_state_dict: rank %s saved the state, but rank %s loads it: samples and order continue, but random numbers do not", there, here
     )
@@ -63,7 +63,7 @@ def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str,
 
 
 def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the snapshot that a loader resumes from. If the number of workers has changed, remove the states of workers.
+    """Return the snapshot from which a loader resumes. If the number of workers has changed, remove the states of the workers.
 
     Raises:
         PipelineError: the snapshot is in the middle of an epoch of an ``IterableDataset``, and the number of workers has changed.
@@ -87,10 +87,10 @@ def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, An
 
 
 def ranks_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return the rank and the number of ranks: from the arguments, from ``torch.distributed``, or from the environment.
+    """Return the rank and the number of ranks, by the arguments, ``torch.distributed`` or the environment.
 
     Raises:
-        ConfigError: only one of the two is given.
+        ConfigError: only one of the two arguments is given.
     """
     if (rank is None) != (world_size is None):
         raise ConfigError(f"DataLoader: rank={rank}, world_size={world_size}; give both of them or none")

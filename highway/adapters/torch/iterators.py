@@ -1,4 +1,4 @@
-"""The iterators of one epoch: subclasses of torch's iterators that also record their progress for the loader's state."""
+"""The iterators over one epoch: subclasses of torch's iterators that record their progress, for the state of the loader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from highway.process.interrupt import held
 
 
 class LoaderView:
-    """A loader with some attributes replaced, for torch's iterators."""
+    """A view of a loader with other values of some attributes, for torch's iterators."""
 
     def __init__(self, loader: Any, **replaced: Any) -> None:
         self._loader = loader
@@ -39,13 +39,13 @@ class LoaderView:
 
 
 class Stateful:
-    """Base class of a loader's iterators, which record their progress.
+    """Base class of the iterators. It records the progress of an iterator.
 
     Args:
         loader: The loader.
         order: The order of the indices.
         epoch: The number of the epoch.
-        resumed: A snapshot to continue from.
+        resumed: A snapshot (an internal state) to resume from.
     """
 
     progress: EpochProgress
@@ -63,7 +63,7 @@ class Stateful:
         if workers and len(workers) == len(self._workers_resume):
             self._workers_resume = list(workers)
             self.progress.workers = list(workers)
-        self._is_begun = self._resumed is not None or bool(workers and loader.num_workers)  # torch has drawn its seed
+        self._is_begun = self._resumed is not None or bool(workers and loader.num_workers)  # the saved run had already drawn torch's seed
         self._seeds = None if not self._is_begun or resumed is None else (resumed["base_seed"], resumed.get("shared_seed"))
         if self._resumed is not None:
             self.progress.yielded, self.progress.is_untouched = self._resumed["yielded"], True
@@ -83,7 +83,7 @@ class Stateful:
         return EpochProgress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
 
     def _undo_draws(self) -> None:
-        """Undo the random draws of torch at the start of an epoch or of workers, if the saved state already includes these draws."""
+        """Undo the random draws of torch at the start of an epoch or of workers, if the saved run had already made these draws."""
         if self._is_begun:
             set_states(GLOBAL, self._before[0])
             self._order.load_own(self._before[1])
@@ -96,7 +96,7 @@ class Stateful:
         return data
 
     def close(self) -> None:
-        """Skip the rest of the epoch, and free its resources. Closing again does nothing."""
+        """Skip the remaining batches of the epoch, and free its resources. Closing again does nothing."""
         self._is_closed = True
         self._end()
 
@@ -124,16 +124,16 @@ class Stateful:
 
 
 class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
-    """Reads batches on the thread that requests them: ``num_workers=0``."""
+    """Reads batches on the calling thread (``num_workers=0``)."""
 
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         state = self._workers_resume[0]
-        if state is not None:  # the loader itself restores the generators of the process
+        if state is not None:  # the loader restores the generators of the process
             state = WorkerState(dataset=state.dataset) if self._resumed is None else state._replace(generators=self._before[0])
         self._fetching = Fetching(state, loader.batch_size, 1)
         self._fetching.restore(loader.dataset)
-        self._interrupted: list[Any] = []  # the indices of a batch, if a KeyboardInterrupt came before it was read
+        self._interrupted: list[Any] = []  # the indices of a batch, if a KeyboardInterrupt came before the batch was read
         kinds = torch.utils.data._DatasetKind
         view = LoaderView(loader, _index_sampler=order, _dataset_kind=kinds.Map)  # so that torch does not call iter(dataset) yet
         super().__init__(view)
@@ -166,7 +166,7 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
 
     def _end(self) -> None:
         progress = self.progress
-        if progress.fetching is not None:  # release the dataset's iterator, so that it closes its resources; keep the state
+        if progress.fetching is not None:  # release the iterator of the dataset, so that it closes its resources; keep its state
             progress.workers, progress.fetching = [progress.fetching.state()], None
 
     def __del__(self) -> None:
@@ -175,13 +175,13 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
 
 
 class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
-    """Reads batches in worker processes, which torch starts and feeds."""
+    """Reads batches in worker processes. torch starts the processes, and sends the indices to them."""
 
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         self.failure: RuntimeError | None = None
-        self._kept: list[Any] = []  # a batch, if a KeyboardInterrupt came before it was delivered
-        self._arrived: list[Any] = []  # a worker's message, if Ctrl-C came while it was received
+        self._kept: list[Any] = []  # a batch, if a KeyboardInterrupt came before the batch was delivered
+        self._arrived: list[Any] = []  # a message of a worker, if Ctrl-C came while the message was received
         self._index: Any = None
         fetchings = [Fetching(state, loader.batch_size, loader.snapshot_every_n_steps) for state in self._workers_resume]
         changed = {} if self._seeds is None else {"base_seed": self._seeds[0]}
@@ -196,7 +196,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self._raise_failed_init(context.failed)
 
     def _raise_failed_init(self, failed: list[Connection]) -> None:
-        """Wait for ``worker_init_fn``. If it failed, raise its error now: in ``iter()`` as in torchdata, and before other batches."""
+        """Wait for ``worker_init_fn``. If it has failed, raise its error now, in ``iter()``, as torchdata does."""
         with self._naming_a_dead_worker():
             for number in sorted({number for number, _ in self.progress.pending.values()}):  # other workers send nothing
                 wait([failed[number], self._workers[number].sentinel], self._timeout or None)
@@ -232,7 +232,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self.progress.pending[task] = self._task_info[task][0], self._index
 
     def _try_get_data(self, timeout: float = MP_STATUS_CHECK_INTERVAL) -> Any:
-        """Receive a worker's message. Ctrl-C interrupts the wait, but not the reception, because the message would be lost."""
+        """Receive a message of a worker. Ctrl-C interrupts the waiting, but not the receiving, because the message would be lost."""
         if not self._arrived:
             if self._pin_memory or not self._data_queue._reader.poll(timeout):
                 return super()._try_get_data(timeout if self._pin_memory else 0)
@@ -243,13 +243,14 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     def _get_data(self) -> Any:
         try:
             task, data = super()._get_data()
-        # The worker might have died after it sent the batch, and before the memory of the batch was received.
+        # The worker might have died after it had sent the batch, but before this process received the memory of the batch.
         except (OSError, EOFError) as error:
             ended = wait([process.sentinel for process in self._workers], timeout=5)
             if not ended:
                 raise
             for process in self._workers:
-                process.join(5 if process.sentinel in ended else 0)  # so that torch's handler of SIGCHLD raises here, not in the caller
+                # Torch's handler of SIGCHLD then raises its error here, not in the caller.
+                process.join(5 if process.sentinel in ended else 0)
             raise RuntimeError("DataLoader worker exited unexpectedly.") from error
         if isinstance(data, WorkerEnded):
             self._ended[data.worker_id] = data.state
@@ -265,7 +266,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         self._settle(number)
         try:
             return super()._process_data(result.data, *worker)
-        except KeyboardInterrupt:  # Ctrl-C came while the next index was sampled
+        except KeyboardInterrupt:  # Ctrl-C came while the sampler was running
             self._kept.append(result.data)
             raise
 
@@ -279,7 +280,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         return data
 
     def _settle(self, worker: int) -> None:
-        """If a worker's dataset has ended and all its batches were delivered, store its final state."""
+        """If the dataset of a worker has ended, and all its batches were delivered, store the last state of the worker."""
         if worker in self._ended and not any(info[0] == worker and len(info) == 2 for info in self._task_info.values()):
             self.progress.workers[worker] = self._ended[worker]
 
@@ -307,7 +308,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self._slots = []
 
     def _of_dead_worker(self, error: RuntimeError) -> RuntimeError | None:
-        """Return an error that names a dead worker, the cause of its death, and its samples; ``None`` if no worker is dead."""
+        """Return an error that names a dead worker, the cause of its death and its samples, or ``None`` if no worker is dead."""
         for number, process in enumerate(self._workers):
             held = [index for _, (worker, index) in sorted(self.progress.pending.items()) if worker == number]
             if process.is_alive() or (process.exitcode == 0 and not held) or number in self._ended:

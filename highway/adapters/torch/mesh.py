@@ -1,4 +1,4 @@
-"""The ranks of torch's device meshes and process groups: which processes divide the data, and which get the same batches."""
+"""Find out which processes of a device mesh or process group divide the data, and which processes get the same batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTA
 
 
 def ranks(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) -> ReaderRanks:
-    """Return the data parallel rank of this process and the number of data parallel ranks, as parameters of a reader.
+    """Return the data parallel rank of this process and the number of data parallel ranks, as arguments for a reader.
 
     ::
 
@@ -29,10 +29,10 @@ def ranks(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
     or pipeline parallel) have the same data parallel rank, so they read the same batches.
 
     Args:
-        mesh: A mesh whose dimensions have names; or a process group whose processes divide the data among them, such as Megatron's
+        mesh: A mesh whose dimensions have names; or a process group whose processes divide the data, such as Megatron's
             ``parallel_state.get_data_parallel_group()``.
-        data: The dimension or dimensions of the mesh along which the data is divided: ``"dp"``, or ``("replicate", "shard")``. Required
-            with a mesh.
+        data: The names of the dimensions of the mesh along which the data is divided, such as ``"dp"`` or ``("replicate", "shard")``.
+            Required with a mesh.
 
     Raises:
         ConfigError: the mesh has no such dimension, or this process is not part of the mesh or group.
@@ -62,16 +62,16 @@ def peers(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
 
         pipeline = Pipeline([Reader(dataset, 64, **ranks(mesh, "dp"))], peers=peers(mesh, "dp"))
 
-    The first of these processes reads and decodes the batches, and passes the batches to the other processes in shared memory. All these
-    processes must create the same pipelines in the same order.
+    The first of these processes reads and decodes the batches, and passes them to the other processes in shared memory. All these processes
+    must create the same pipelines in the same order.
 
     Args:
         mesh: The mesh; or the group of the processes that get the same batches, such as Megatron's
             ``parallel_state.get_model_parallel_group()`` or ``get_tensor_and_context_parallel_group()``.
-        data: The dimension or dimensions of the mesh along which the data is divided. Required with a mesh.
+        data: The names of the dimensions of the mesh along which the data is divided. Required with a mesh.
 
     Raises:
-        ConfigError: as for :func:`ranks`; or ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` are not set. torchrun sets both.
+        ConfigError: for the reasons listed in :func:`ranks`; or ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` are not set. torchrun sets both.
 
     >>> import torch
     >>> torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
@@ -97,7 +97,7 @@ def peers(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
 
 
 def _dimensions(mesh: DeviceMesh, data: str | Sequence[str], caller: str) -> list[int]:
-    """Return the numbers of the dimensions with these names, in the order of the mesh."""
+    """Return the indexes of the dimensions with these names, in the order of the mesh."""
     wanted = [data] if isinstance(data, str) else list(data)
     if (names := mesh.mesh_dim_names) is None:
         raise ConfigError(f"{caller}: the dimensions of the mesh have no names; create it with init_device_mesh(..., mesh_dim_names=...)")

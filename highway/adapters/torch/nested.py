@@ -11,7 +11,7 @@ import torch
 
 
 def mapped(value: Any, function: Callable[[Any], Any], whole: type | None = None) -> Any:
-    """Return a value with the same nesting, and ``function(leaf)`` instead of each leaf. A value of type ``whole`` is a leaf."""
+    """Return a copy of a nested value in which ``function(leaf)`` replaces each leaf. A value of the type ``whole`` is a leaf."""
     if type(value) is whole:
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -42,12 +42,12 @@ class Array(NamedTuple):
 
 
 def as_arrays(batch: Any) -> Any:
-    """Return a batch with arrays instead of tensors, if possible, because arrays pass between processes in shared memory."""
+    """Replace the tensors of a batch by arrays, if possible. highway sends arrays to other processes in shared memory."""
     return mapped(batch, _array_of)
 
 
 def as_tensors(batch: Any) -> Any:
-    """Return the original batch of a result of :func:`as_arrays`."""
+    """Undo :func:`as_arrays`."""
     return mapped(batch, _tensor_of, Array)
 
 

@@ -1,4 +1,4 @@
-"""Track the indices that a sampler has yielded in an epoch, and continue after these indices."""
+"""Count the indices that a sampler has yielded in an epoch, and resume after these indices."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from highway.adapters.torch.generators import GLOBAL, generators_in, set_states,
 
 
 def is_stateful(value: Any) -> bool:
-    """Whether an object has the two methods of torchdata's ``Stateful``."""
+    """Return whether an object has ``state_dict`` and ``load_state_dict``."""
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
 def state_of_user(value: Any) -> Any:
-    """Return a copy of the state of a user's object, because the object might change its state in place. ``None``: it has no state."""
+    """Return a copy of the state of a user's object, which might change the state in place. ``None``: it has no state."""
     return copy.deepcopy(value.state_dict()) if is_stateful(value) else None
 
 
 def restore_user(value: Any, state: Any) -> None:
-    """Load a copy of a state into a user's object, because the object might change the state. Do nothing if either is missing."""
+    """Load a copy of a state into a user's object, which might change the state in place. Do nothing if there is no state."""
     if state is not None and is_stateful(value):
         value.load_state_dict(copy.deepcopy(state))
 
 
 class IndexOrder:
-    """The index sampler of a loader, which counts its indices and can continue in the middle of an epoch.
+    """The index sampler of a loader. It counts the indices, and can resume in the middle of an epoch.
 
-    A sampler with ``state_dict`` and ``load_state_dict`` continues from its own state. Any other sampler runs again from the start of the
-    epoch, with the generators' states at that time. The indices that it has already yielded are skipped.
+    A sampler with ``state_dict`` and ``load_state_dict`` resumes from its own state. Any other sampler runs again from the start of the
+    epoch, with the states that the random generators had then. The indices that it had already yielded are skipped.
 
     Args:
-        sampler: Yields lists with the indices of a batch, or single indices if the loader has no batch size.
+        sampler: An iterable that yields the indices of a batch as a list, or single indices if the loader has no batch size.
         inner: The sampler inside a batch sampler, or ``None``.
         generator: The loader's generator, or ``None``.
     """
@@ -45,7 +45,7 @@ class IndexOrder:
         self._own = generators_in([generator, *self._parts])
         self._iterator: Any = None
         self._saved: dict[str, Any] | None = None
-        self._begun: list[Any] = []  # generator states when the epoch began, and when its first index was requested
+        self._begun: list[Any] = []  # states of the generators when the epoch began, and when its first index was requested
         self.sampled = 0
         self.is_exhausted = False
 
@@ -74,14 +74,14 @@ class IndexOrder:
             for index in indices:
                 self.sampled += 1
                 yield index
-        except KeyboardInterrupt:  # a KeyboardInterrupt ends every generator through which it is raised
+        except KeyboardInterrupt:  # the exception ends the generators that it passes through
             self.resume(self.state(), [])
             raise
         self.is_exhausted = True
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a KeyboardInterrupt has ended the iteration. The next iteration continues."""
+        """Whether a KeyboardInterrupt has ended the iteration. The next iteration then continues it."""
         return self._saved is not None
 
     def _snapshot(self) -> dict[str, Any]:
@@ -103,11 +103,11 @@ class IndexOrder:
         }
 
     def at_start(self) -> dict[str, Any]:
-        """Return the state before an epoch: the states of the generators, and the states of samplers that support states."""
+        """Return the state before an epoch: the states of the samplers and their generators."""
         return {"samplers": self.sampler_states(), "own": self.own_states()}
 
     def sampler_states(self) -> list[Any]:
-        """Return the states of the samplers, or ``None`` for a sampler without a state."""
+        """Return the states of the samplers. The state is ``None`` for a sampler that does not support states."""
         return [state_of_user(part) for part in self._parts]
 
     def load_samplers(self, states: list[Any]) -> None:
@@ -116,7 +116,7 @@ class IndexOrder:
             restore_user(part, state)
 
     def own_states(self) -> list[Any]:
-        """Return the states of the generators that the loader and its samplers hold."""
+        """Return the states of the generators of the loader and its samplers."""
         return states_of(self._own)
 
     def load_own(self, states: list[Any]) -> None:
@@ -124,11 +124,11 @@ class IndexOrder:
         set_states(self._own, states)
 
     def resume(self, state: dict[str, Any], pending: list[Any]) -> None:
-        """Make the next iteration yield the pending indices first, and then continue.
+        """Resume in the next iteration: yield the pending indices first, then the remaining indices.
 
         Args:
             state: The result of :meth:`state`.
-            pending: Indices that were yielded, but whose batches were not delivered.
+            pending: Indices that the sampler has yielded, but whose batches were not delivered.
         """
         self._saved = {**state, "pending": pending}
         self._begun, self.sampled, self.is_exhausted = state["begun"], state["sampled"], state["is_exhausted"]

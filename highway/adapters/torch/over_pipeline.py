@@ -16,10 +16,10 @@ from highway.errors import ConfigError
 
 
 class PipelineItems(IterableDataset):
-    """The items of a pipeline, with tensors in place of arrays. Each loop is one epoch of the pipeline.
+    """The items of a pipeline, with tensors instead of arrays. Each loop is one epoch of the pipeline.
 
     Args:
-        pipeline: Yields the items.
+        pipeline: The pipeline.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -40,7 +40,7 @@ class PipelineItems(IterableDataset):
             yield mapped(item, tensor_of)
 
     def set_epoch(self, epoch: int) -> None:
-        """Check that this is the epoch of the next loop."""
+        """Raise ConfigError if ``epoch`` is not the epoch of the next loop."""
         if epoch != self.epoch:
             raise ConfigError(
                 f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self.epoch}: a pipeline counts its epochs "
@@ -67,17 +67,20 @@ class PipelineIterator(_SingleProcessDataLoaderIter):
     """One loop over the items of a pipeline."""
 
     def close(self) -> None:
-        """Skip the rest of the epoch. Closing again does nothing."""
+        """Skip the remaining items of the epoch. Closing again does nothing."""
         self._dataset_fetcher.dataset_iter.close()
 
 
 def unchanged(item: Any) -> Any:
-    """Return the item unchanged. It replaces collation and conversion."""
+    """Return the item. A ``collate_fn`` that does nothing."""
     return item
 
 
 def tensor_of(leaf: Any) -> Any:
-    """Return a tensor that shares the memory of a numeric array, or a copy if the array is read-only. Other values do not change."""
+    """Convert a numeric array to a tensor. Return other values unchanged.
+
+    The tensor shares the memory of the array, if torch supports this memory.
+    """
     if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "biufc":
         return leaf
     array = leaf if leaf.dtype.isnative else leaf.astype(leaf.dtype.newbyteorder("="))

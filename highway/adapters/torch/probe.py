@@ -1,4 +1,4 @@
-"""Check whether threads can read a dataset safely. The check uses the dataset's declaration and its first samples."""
+"""Check whether several threads can read a dataset, by its declaration or by reading its first samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from highway.errors import ConfigError
 
 _READERS = 4  # minimum number of threads, because two threads might never run at the same time
 _PAUSE = 1e-4  # seconds
-_PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum number of pauses of a thread, and at one place in the code
+_PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum number of pauses of a thread: in total, and at one place in the code
 _WAYS_OUT = (
     'remove workers="threads", so that worker processes read the dataset. If the dataset is thread-safe, declare '
     "__thread_safe__ = True in its class"
@@ -29,7 +29,7 @@ _WAYS_OUT = (
 
 
 def is_declared_safe(dataset: Any) -> bool:
-    """Whether a dataset is highway's own, or declares that several threads are allowed to call its ``__getitem__`` concurrently."""
+    """Return whether a dataset is part of highway, or declares with ``__thread_safe__`` that it is thread-safe."""
     if isinstance(dataset, Subset):
         return is_declared_safe(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
@@ -39,14 +39,14 @@ def is_declared_safe(dataset: Any) -> bool:
 
 
 def check_threads(dataset: Any, num_threads: int) -> None:
-    """Read the first samples of a dataset twice: one at a time, and by several threads at once. Compare the results.
+    """Read the first samples of a dataset twice: by one thread, and by several threads at once. Compare the results.
 
     Args:
-        dataset: Has ``__len__`` and ``__getitem__``.
+        dataset: An object with ``__len__`` and ``__getitem__``.
         num_threads: Number of threads that will read the dataset.
 
     Raises:
-        ConfigError: reading the samples draws random numbers from a generator that all threads share; or the two results differ.
+        ConfigError: a sample draws random numbers from a global generator, which all threads share; or the two results differ.
     """
     if is_declared_safe(dataset) or type(dataset) is TensorDataset:
         return
@@ -88,7 +88,7 @@ def check_threads(dataset: Any, num_threads: int) -> None:
 
 
 def _pauses() -> Callable[[FrameType, str, Any], None]:
-    """Return a profile function that pauses its thread before and after calls, so that other threads run between any two of them."""
+    """Return a profile function that pauses the thread before and after calls. Other threads can then run between any two calls."""
     counts, left = Counter[tuple[CodeType, int]](), iter(range(_PAUSES))
 
     def pause(frame: FrameType, _event: str, _argument: Any) -> None:

@@ -1,4 +1,4 @@
-"""The progress of one epoch, which a loader's state contains."""
+"""The progress of one epoch, from which the state of a loader is created."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ class EpochProgress:
         is_map: Whether the dataset is read by index.
         num_workers: Number of workers.
         yielded: Number of delivered batches.
-        pending: The batches that were requested and not yet delivered: a dict from the number of a task to the worker and the indices of
-            the batch.
-        workers: The state of each worker after its last delivered batch. If ``num_workers`` is 0, a list with one state: the state of this
-            process before or after the loop.
-        fetching: Reads the batches in this process during the loop if ``num_workers`` is 0. While it is set, :meth:`snapshot` takes the
-            state of this process from ``fetching``, and ignores ``workers``.
-        base_seed: torch's seed of the epoch. Each worker adds its number to this seed.
-        shared_seed: torch's seed for data pipes, which all workers share.
-        failed: The worker and the indices of the last batch, if reading this batch raised an error. A resumed run tries the batch again.
+        pending: The batches that were requested, but not yet delivered: a dict from the number of a batch to its worker and indices.
+        workers: The state of each worker after its last delivered batch. If ``num_workers`` is 0, a list with the state of this process
+            before or after the loop.
+        fetching: If ``num_workers`` is 0, the object that reads the batches during the loop. While it is set, :meth:`snapshot` uses its
+            state instead of ``workers``.
+        base_seed: The seed of torch for the epoch. Each worker adds its number to this seed.
+        shared_seed: The seed of torch for data pipes. All workers use the same seed.
+        failed: If reading the last batch raised an error, the worker and the indices of this batch. A resumed run tries the batch again.
         has_finished: Whether the loop has reached the end of the epoch.
-        is_untouched: Whether the epoch was resumed, and no batch was delivered since.
+        is_untouched: Whether the epoch was resumed, and no batch was delivered since then.
         is_in_stage: Whether a stage of a pipeline received the last batch.
         keeps_workers: Whether the workers continue in the next epoch (``persistent_workers``).
     """
@@ -57,10 +56,10 @@ class EpochProgress:
     keeps_workers: bool = False
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the progress as a dict.
+        """Return the progress as a dict (a snapshot).
 
-        The dict does not contain the states of the process's random generators, because these generators continue to change.
-        :func:`to_public` adds the states.
+        The snapshot does not contain the states of the global random generators, because these states change until the state is saved.
+        :func:`to_public` adds them.
         """
         workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
         if self.has_finished:
@@ -86,20 +85,20 @@ class EpochProgress:
 
 
 def between(epoch: int, order: IndexOrder, workers: Iterable[WorkerState] = (), base_seed: int = 0) -> dict[str, Any]:
-    """Return the state of a loader whose next loop begins an epoch."""
+    """Return the snapshot of a loader between two epochs. ``epoch`` is the next epoch."""
     return {"format": FORMAT, "epoch": epoch, "yielded": None, "order": order.at_start(), "workers": list(workers), "base_seed": base_seed}
 
 
 def at_start(state: WorkerState) -> WorkerState:
-    """Return the state of a worker at the start of the next epoch, from its state at the end of an epoch."""
+    """Convert the state of a worker at the end of an epoch to its state at the start of the next epoch."""
     return WorkerState(begun=state.begun if state.generators is None else state.generators, dataset=state.dataset)
 
 
 def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Convert a snapshot to a state that JSON can hold.
 
-    If the snapshot has no states of the process's random generators, add their current states. The states of the user's objects are not
-    converted, so JSON must support them.
+    If the snapshot does not contain the states of the global random generators, add their current states. The states of the user's objects
+    are not converted.
     """
     order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
     workers = [{**state._asdict(), **{name: as_text(getattr(state, name)) for name in _GENERATORS}} for state in snapshot["workers"]]
@@ -108,7 +107,7 @@ def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_public(state: dict[str, Any]) -> dict[str, Any]:
-    """Convert a state from :func:`to_public` back to a snapshot. The snapshot also contains the states of the process's generators."""
+    """Convert a state from :func:`to_public` back to a snapshot, which also contains the states of the global generators."""
     order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
     workers = [WorkerState(**{**one, **{name: from_text(one[name]) for name in _GENERATORS}}) for one in state["workers"]]
     return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}

@@ -1,7 +1,8 @@
-"""Shared memory that worker processes reuse. Without reuse, the kernel would clear new pages for each batch.
+"""Shared memory that worker processes use again for later batches. Otherwise, the kernel would clear new pages for each batch.
 
-A worker collates into free slots, and sends the numbers of these slots. The loader returns a slot when no object in the loader's process
-refers to the memory. A slot is not reused if a third process might have received it. If no slot is free, data is sent as in torch.
+A *slot* is a piece of shared memory. A worker collates batches into free slots, and sends the numbers of these slots to the loader. The
+loader gives a slot back when no object in its process refers to the memory. A slot is dropped if a third process might have received its
+memory. If no slot is free, the data is sent as in torch.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from torch.multiprocessing.reductions import fd_id, reduce_storage, shared_cache
 from torch.utils.data._utils import collate
 
 _MOST = 64  # maximum number of slots of a worker
-_AGE = 128  # a slot is dropped if slots were taken this many times while it stayed free
-_LARGE = 1 << 14  # minimum bytes of an array in a slot; pickling a smaller array is as fast
+_AGE = 128  # a free slot is dropped after other slots were taken this many times
+_LARGE = 1 << 14  # minimum size of an array in a slot, in bytes; for smaller arrays, pickling is as fast
 _PAGE = 1 << 12
 _SHARE = 4  # the slots of all workers use at most 1 / _SHARE of the free shared memory
 _DROPPED = -(1 << 62)
@@ -36,33 +37,33 @@ _sender: SlotSender | None = None  # the sender of this process, if it is a work
 
 
 def receivers(num_workers: int) -> list[SlotReceiver]:
-    """Return a receiver for each worker that is about to start."""
+    """Create a receiver for each worker that will be started."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # a slot needs a descriptor in the worker and in the loader's process
     most = _MOST if descriptors < 0 else max(1, min(_MOST, descriptors // 4 // num_workers))
     return [SlotReceiver(row, num_workers) for row in torch.zeros(num_workers, most, dtype=torch.int64).share_memory_()]
 
 
 class _Slot:
-    """A file in shared memory, and a storage of its first bytes.
+    """A file in shared memory, and a torch storage of its first bytes.
 
     Args:
-        descriptor: The descriptor of the file, which the storage duplicates.
-        size: Bytes of the storage.
-        generation: Number of the file among the files of the worker.
+        descriptor: The descriptor of the file. The storage duplicates it.
+        size: Size of the storage in bytes.
+        generation: The number of the file, counted over all files of the worker.
     """
 
     def __init__(self, descriptor: int, size: int, generation: int) -> None:
         self.storage = torch.UntypedStorage._new_shared_fd_cpu(descriptor, size)
         self.generation = generation
         self.length = os.fstat(descriptor).st_size
-        self.transfers = 0  # how often the worker has sent the slot, or the loader has received it
+        self.transfers = 0  # number of times that the worker has sent the slot, or the loader has received it
         self.last_taken = 0
         self.is_lent = self._is_forked = False
         self._file, self._address = fd_id(descriptor), self.storage.data_ptr()
         self._references_of_unused = self._references()
 
     def _references(self) -> tuple[int, int, int]:
-        """Return the storage's reference counts. Read the count of tensors twice, because another thread might create a tensor."""
+        """Return the reference counts of the storage. Read the first count twice, because another thread might create a tensor."""
         storage = self.storage
         uses = torch._C._storage_Use_Count
         return uses(storage._cdata), sys.getrefcount(storage), uses(storage._cdata)
@@ -74,7 +75,7 @@ class _Slot:
 
     @property
     def is_exported(self) -> bool:
-        """Whether this process might have passed the memory to another process, by fork or by torch's pickling."""
+        """Whether another process might have received the memory from this process, by fork or by torch's pickling."""
         return self._is_forked or self.storage.data_ptr() != self._address or self._file in shared_cache
 
     @property
@@ -96,10 +97,8 @@ class _Slot:
 class SlotReceiver:
     """The slots of a worker, in the process of the loader.
 
-    Args:
-        given_back: Shared memory with a number for each slot: how often the slot was given back. A negative number tells the worker to drop
-            the slot.
-        num_workers: Number of workers.
+    Args: given_back: Shared memory with a number for each slot: how many times the slot was given back. If the number is negative, the
+    worker drops the slot. num_workers: Number of workers.
     """
 
     def __init__(self, given_back: torch.Tensor, num_workers: int) -> None:
@@ -111,7 +110,7 @@ class SlotReceiver:
         _users[self] = None
 
     def receive(self, number: int, generation: int, size: int, handle: Any) -> torch.UntypedStorage:
-        """Return the storage of a slot that the worker has filled."""
+        """Return the storage of a slot that the worker has sent."""
         descriptor = None if handle is None else handle.detach()
         try:
             with self._lock:
@@ -128,7 +127,7 @@ class SlotReceiver:
                 os.close(descriptor)
 
     def give_back(self) -> None:
-        """Give back the slots to which no object in this process refers."""
+        """Give the unused slots back to the worker."""
         with self._lock:
             for number, slot in list(self.slots.items()):
                 if slot.is_lent and slot.is_unused:
@@ -139,7 +138,7 @@ class SlotReceiver:
 
 
 class SlotSender:
-    """The slots of a worker, in the process of the worker. Only the thread that sends results is allowed to send slots.
+    """The slots of a worker, in the process of the worker. Only the thread that sends results sends slots.
 
     Args:
         token: Number of the receiver in the loader's process.
@@ -151,7 +150,7 @@ class SlotSender:
         self.token, self._row, self._num_workers = token, given_back, num_workers
 
     def install(self) -> None:
-        """Make torch's default collation fill slots in this process, and send the numbers of the slots."""
+        """In this process, make torch's default collation fill slots, and make torch's pickling send the numbers of slots."""
         global _sender
         _sender = self
         self.slots: dict[int, _Slot] = {}
@@ -174,7 +173,7 @@ class SlotSender:
         self._thread = threading.get_ident()
 
     def take(self, size: int) -> torch.UntypedStorage | None:
-        """Return the uninitialized storage of a free slot. ``None``: no slot is free, so torch allocates the memory."""
+        """Return the uninitialized storage of a free slot, or ``None`` if no slot is free."""
         if size == 0 or os.getpid() != self._process or get_sharing_strategy() != "file_descriptor":
             return None
         with self._lock:
@@ -192,7 +191,7 @@ class SlotSender:
             return slot.storage
 
     def _free(self) -> list[int]:
-        """Return the numbers of the free slots. Drop slots that cannot be reused, and slots that were unused for a long time."""
+        """Return the numbers of the free slots. Drop free slots that cannot be reused, or that were unused for a long time."""
         free = []
         for number, slot in list(self.slots.items()):
             if slot.is_unused and abs(given_back := int(self._given_back[number])) == slot.transfers:
@@ -206,7 +205,7 @@ class SlotSender:
         self._given_back[number] = _DROPPED
 
     def _new(self, size: int, free: list[int]) -> int | None:
-        """Return the number of a new slot. It can replace a free slot. ``None``: too many slots, or too little shared memory."""
+        """Return the number of a new slot, which can replace a free slot. ``None``: too many slots, or too little shared memory."""
         number = next((number for number in range(len(self._given_back)) if number not in self.slots), None)
         if number is None and free:
             number = min(free, key=lambda number: self.slots[number].last_taken)
@@ -218,7 +217,7 @@ class SlotSender:
         try:
             whole = torch.UntypedStorage._new_using_fd_cpu(length)
             self.slots[number] = _Slot(whole._share_fd_cpu_()[0], size, next(self._generations))
-        except RuntimeError:  # too few descriptors: let torch raise its own error
+        except RuntimeError:  # too few file descriptors; torch will raise its own error
             return None
         self._given_back[number] = 0
         return number
@@ -247,7 +246,7 @@ class SlotSender:
                     # Old versions of torch create a new wrapper of the storage.
                     if slot.storage._cdata == storage._cdata and not slot.is_exported:
                         slot.transfers += 1
-                        is_known = self._given_back[number] != 0  # otherwise the loader's process might not have received the file yet
+                        is_known = self._given_back[number] != 0  # whether the loader's process has received the file
                         handle = None if is_known else DupFd(slot.descriptor)
                         return _receive, (self.token, number, slot.generation, storage.nbytes(), handle)
         return reduce_storage(storage)

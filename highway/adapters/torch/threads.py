@@ -1,4 +1,4 @@
-"""Worker threads, in this process or in a separate process. Several threads read parts of one batch."""
+"""Worker threads, in this process or in a separate process. Several threads can read parts of one batch."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Task(NamedTuple):
 
 
 class Raised:
-    """An error instead of a batch. When it is pickled for another process, its traceback becomes a note."""
+    """An error instead of a batch. If it is pickled for another process, the traceback of the error becomes a note."""
 
     def __init__(self, error: Exception | Failure) -> None:
         self._error: Exception | Failure | None = error
 
     def error(self) -> BaseException:
-        """Return the error to raise, and forget the error. Threads might keep this object, and the error refers to the loop's frames."""
+        """Return the error, and remove it from this object. Threads might keep this object, and the error refers to frames of the loop."""
         error, self._error = self._error, None
         assert error is not None
         return error.error() if isinstance(error, Failure) else error
@@ -72,12 +72,12 @@ class _Batch:
         self.task, self.rows = task, rows
         self.samples: list[Any] = [None] * len(task.indices)
         self.parts = -(-len(self.samples) // rows)
-        self.done = count(1)  # counts finished parts; next() is atomic, so exactly one thread gets the number of the last part
+        self.done = count(1)  # counts the finished parts; next() is atomic, so only one thread gets the last number
         self.errors: dict[int, Exception] = {}  # from the row to its error
 
 
 class _Part(NamedTuple):
-    """Rows of a batch for one thread."""
+    """Rows of a batch that one thread reads."""
 
     batch: _Batch
     first: int
@@ -86,7 +86,7 @@ class _Part(NamedTuple):
 
 
 class _Share:
-    """The number of rows that a thread reads at a time: a share of the batch, or the whole batch if reading is fast."""
+    """Determines the number of rows that a thread reads at a time: a part of the batch, or the whole batch if reading is fast."""
 
     def __init__(self, threads: int) -> None:
         self._threads, self._factor = threads, 1
@@ -95,7 +95,7 @@ class _Share:
         return max(1, min(size, self._factor * -(-size // self._threads)))
 
     def took(self, seconds: float) -> None:
-        if seconds < QUICK and self._factor < self._threads:  # switching between threads would take longer
+        if seconds < QUICK and self._factor < self._threads:  # reading is faster than switching between threads
             self._factor *= 2
 
 
@@ -119,13 +119,13 @@ class _Tasks(Fed):
 
 @dataclass
 class _Read:
-    """Reads samples and collates them. If this fails, the result has the error instead of a batch.
+    """Reads samples and collates them. If this fails, the result contains the error instead of a batch.
 
     Args:
         dataset: The dataset.
-        collate_fn: Collates a list of samples, or converts one sample if ``batched`` is false. ``None``: torch's rules.
-        batched: Whether the loader yields batches, and not single samples.
-        worker_init_fn: Called with the number of each thread before it reads.
+        collate_fn: A function that collates a list of samples, or converts one sample if ``batched`` is false. ``None``: as in torch.
+        batched: Whether the loader yields batches instead of single samples.
+        worker_init_fn: A function that each thread calls with its number before it reads.
         is_isolated: Whether this runs in a separate process.
     """
 
@@ -142,7 +142,8 @@ class _Read:
         self._fetcher = MapFetcher(self.dataset, self.batched, self.collate_fn or (collate if self.batched else default_convert), False)
 
     def __highway__(self) -> Traits:
-        return Traits(parallel=True, drops=True, one_to_one="in order")  # it returns DROP for all parts of a batch except the last part
+        # It returns DROP for each part of a batch, except the part that is finished last.
+        return Traits(parallel=True, drops=True, one_to_one="in order")
 
     @property
     def divides(self) -> bool:
@@ -200,7 +201,7 @@ class _Read:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_started", "_numbers", "_fetcher")}
-        return state | {"_numbers": next(self._numbers)}  # this gives each copy for a thread its own numbers
+        return state | {"_numbers": next(self._numbers)}  # the copies for different threads get different numbers
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"_numbers": count(state["_numbers"])})
@@ -235,11 +236,7 @@ class Threads:
                 self._early.append(self._pipeline.dequeue(block=False))
 
     def take(self, timeout: float | None) -> ThreadResult:
-        """Return the next batch.
-
-        Raises:
-            TimeoutError: no batch came in time.
-        """
+        """Return the next batch. Raises: TimeoutError: there was no batch within ``timeout`` seconds."""
         result: ThreadResult = self._early.popleft() if self._early else self._pipeline.dequeue(timeout=timeout)
         return result._replace(batch=as_tensors(result.batch))
 
@@ -250,19 +247,19 @@ class Threads:
 
 
 class ThreadIterator(Stateful, _BaseDataLoaderIter):
-    """Reads batches by threads.
+    """Reads batches with worker threads.
 
     Args:
         loader: The loader.
         order: The order of the indices.
         epoch: The number of the epoch.
-        resumed: A snapshot to continue from.
+        resumed: A snapshot (an internal state) to resume from.
         threads: The threads that read the batches.
         loop: The number of this loop over the loader.
-        give_back: Called with the threads when the loop has ended or was abandoned.
+        give_back: A function that is called with the threads at the end of the loop.
     """
 
-    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because the names of this module might be deleted at exit
+    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because the global names of this module might be deleted at exit
 
     def __init__(
         self,
@@ -291,7 +288,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         while threads is not None and len(pending) < threads.window and self._error is None:
             try:
                 index = self._next_index()
-            except Exception as error:  # the end or an error of the sampler: raised after the batches that were requested earlier
+            except Exception as error:  # the sampler has ended or failed; raised after the batches that were already requested
                 self._error = error
                 return
             threads.send(Task(self._loop, self._sent, index))

@@ -1,4 +1,4 @@
-"""A worker process: it runs torch's own worker loop, and adds the worker's state to the results."""
+"""A worker process. It runs the worker loop of torch, and adds the state of the worker to each result."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class WorkerState(NamedTuple):
 
     Args:
         fetched: Number of batches of this epoch that the worker has read.
-        generators: States of the process's generators.
-        dataset: The dataset's ``state_dict()``, or ``None``.
-        iterator: The ``state_dict()`` of the dataset's iterator, or ``None``.
+        generators: States of the global random generators of the process.
+        dataset: The result of ``state_dict()`` of the dataset, or ``None``.
+        iterator: The result of ``state_dict()`` of the dataset's iterator, or ``None``.
         at: Number of batches of this epoch that the worker had read when ``dataset`` and ``iterator`` were saved.
         has_ended: Whether an iterable dataset has ended.
-        begun: States of the process's generators after batch ``at``. A resumed run reads the later batches again, from these states.
+        begun: States of the global generators after ``at`` batches. A resumed run reads the later batches again, starting with these
+            states.
     """
 
     fetched: int = 0
@@ -46,9 +47,7 @@ class WorkerState(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """A batch or an error, and the state of the worker after this batch or error.
-
-    This class is not a tuple, because old versions of torch would pin each part of a tuple."""
+    """A batch or an error, and the state of the worker after it. Not a tuple, because old versions of torch would pin its parts."""
 
     task: int
     data: Any
@@ -60,11 +59,11 @@ class WorkerResult:
 
     @property
     def cannot_begin(self) -> bool:
-        """Whether this is an error before the worker's first batch: an error of ``worker_init_fn``, or of loading the state."""
+        """Whether this is an error before the first batch of the worker: from ``worker_init_fn``, or from loading the state."""
         return isinstance(self.data, ExceptionWrapper) and self.state.generators is None
 
     def pin_memory(self, *_: Any) -> WorkerResult:
-        """Return the result with its tensors in pinned memory. torch calls this method on its own thread."""
+        """Return the result with its tensors in pinned memory. Called by the pinning thread of torch."""
         if isinstance(self.data, ExceptionWrapper):
             return self
         try:
@@ -74,7 +73,7 @@ class WorkerResult:
 
 
 class WorkerEnded(_IterableDatasetStopIteration):
-    """The result that marks the end of a worker's iterable dataset, with the state of the worker."""
+    """The result at the end of a worker's iterable dataset, with the state of the worker."""
 
     def __init__(self, worker_id: int, state: WorkerState) -> None:
         super().__init__(worker_id)
@@ -82,13 +81,13 @@ class WorkerEnded(_IterableDatasetStopIteration):
 
 
 class Fetching:
-    """Creates the fetchers of a process, restores a worker's state on resume, and records its state after each batch.
+    """Creates the fetchers of a worker, restores its state, and records its state after each batch.
 
     Args:
-        state: The state to resume from; ``None``: from the start.
-        batch_size: Number of samples of a batch, or ``None`` for a loader without batches.
-        snapshot_every: Number of batches between two calls of ``state_dict`` of an iterable dataset; 0 means never. Between two calls, the
-            worker's state contains the number of batches to skip.
+        state: The state to resume from, or ``None`` to start from the beginning.
+        batch_size: Number of samples per batch, or ``None`` if the loader yields single samples.
+        snapshot_every: Number of batches between two calls of ``state_dict`` of an iterable dataset. 0 means never. Between two calls, the
+            state of the worker contains the number of batches to skip.
     """
 
     def __init__(self, state: WorkerState | None, batch_size: int | None, snapshot_every: int) -> None:
@@ -100,13 +99,13 @@ class Fetching:
         self._last = WorkerState()
 
     def restore(self, dataset: Any) -> None:
-        """Restore the state of the dataset itself."""
+        """Load the state of the dataset."""
         if self._resumed is not None and not self._is_restored:
             restore_user(dataset, self._resumed.dataset)
             self._is_restored = True
 
     def fetcher(self, is_map: bool, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool) -> Any:
-        """Return a fetcher for an epoch. The first fetcher continues from the state."""
+        """Return a fetcher for an epoch. The first fetcher resumes from the state."""
         self.restore(dataset)
         state, self._resumed = self._resumed or WorkerState(), None
         if state.begun is not None:
@@ -118,7 +117,7 @@ class Fetching:
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
             restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
-                if state.at:  # without batches to repeat, keep the states that the generators have after iter(dataset)
+                if state.at:  # otherwise, the generators keep their states after iter(dataset)
                     set_states(GLOBAL, self._begun)
                 fetcher.skip(state.fetched - state.at, self._batch_size)
             fetcher.ended = fetcher.ended or state.has_ended
@@ -151,11 +150,11 @@ class Fetching:
 
 
 class _Results:
-    """The queue of a worker's results. It adds the worker's state to each result."""
+    """The queue for the results of a worker. It adds the state of the worker to each result."""
 
     def __init__(self, queue: Any, fetching: Fetching, where: str) -> None:
         self._queue, self._fetching, self._where = queue, fetching, where
-        queue._on_queue_feeder_error = self._put_error  # by default, multiprocessing drops the batch, and the loop would wait forever
+        queue._on_queue_feeder_error = self._put_error  # multiprocessing would drop the batch, and the loop would wait forever
 
     def _put_error(self, error: Exception, result: tuple[Any, Any]) -> None:
         task, data = result
@@ -195,7 +194,7 @@ def run_worker(
     Args:
         loop: torch's worker loop.
         args: The arguments of the loop.
-        changed: A dict of the arguments of the loop that have different values in a resumed epoch.
+        changed: A dict with the arguments of the loop that differ in a resumed epoch.
         failed: Receives whether ``worker_init_fn`` has failed. ``None``: the caller does not need this information.
         fetching: Creates the fetchers of the worker.
         slots: Shared memory for the worker's results.
@@ -225,18 +224,18 @@ def run_worker(
                     failed.send(has_failed)
 
         arguments["init_fn"] = initialize
-    # A terminal sends Ctrl-C to workers, too; ignore it, because the next call of next() needs the workers.
+    # A terminal also sends Ctrl-C to the workers. Ignore it, because the next call of next() needs the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    kinds.create_fetcher = staticmethod(create_fetcher)  # patch torch only in this process, which runs nothing but this loop
+    kinds.create_fetcher = staticmethod(create_fetcher)  # patches torch only in this process, which runs only this loop
     loop(**arguments)
 
 
 class WorkerContext:
-    """A multiprocessing context whose processes run torch's worker loop in :func:`run_worker`.
+    """A multiprocessing context. Its processes call :func:`run_worker`, which runs the worker loop of torch.
 
     Args:
         context: The context.
-        changed: A dict of the arguments of the loop that have different values in a resumed epoch.
+        changed: A dict with the arguments of the loop that differ in a resumed epoch.
         fetchings: For each worker, the object that creates its fetchers.
         senders: For each worker, the shared memory for its results.
         has_init: Whether there is a ``worker_init_fn``.
@@ -244,7 +243,7 @@ class WorkerContext:
 
     def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching], senders: list[SlotSender], has_init: bool) -> None:
         self._context, self._changed = context, changed
-        # Other start methods take seconds for each worker. Meanwhile, the program can start other loaders.
+        # With other start methods, starting a worker takes seconds. Do not wait, so that the program can start other loaders meanwhile.
         waits = has_init and context.get_start_method() == "fork"
         pipes = [Pipe(duplex=False) if waits else (None, None) for _ in senders]
         self.failed = [reader for reader, _ in pipes if reader is not None]
