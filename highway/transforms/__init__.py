@@ -1,4 +1,4 @@
-"""Transforms of one image with its boxes, points and mask. :mod:`highway.transforms.base` defines the interface."""
+"""Transforms of an image and its boxes, points and mask. :mod:`highway.transforms.base` defines the interface."""
 
 from highway.lazy import attach
 

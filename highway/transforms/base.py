@@ -1,8 +1,8 @@
 """The interface of transforms. A transform draws random parameters once per image, and applies them to the image and its annotations.
 
-A colour transform is a frozen dataclass with a method ``image``, and with a method ``draw`` if it is random. A geometric transform
-(:class:`Geometric`) also defines ``points``, which determine its boxes. A crop (:class:`Crop`) defines ``box``. A crop whose parameters
-depend on the boxes (:class:`SeeingCrop`) sets ``sees_boxes`` and defines ``draw_for``.
+A colour transform is a frozen dataclass with a method ``image``. If it is random, it also defines ``draw``. A geometric transform
+(:class:`Geometric`) also defines ``points``, which highway uses to transform boxes. A crop (:class:`Crop`) defines ``box`` instead. A crop
+that depends on the boxes of the image (:class:`SeeingCrop`) defines ``draw_for`` instead.
 
 Coordinates are in pixels, with x to the right and y down. (0, 0) is the upper left *corner* of the upper left pixel, so the centre of this
 pixel is (0.5, 0.5). Points in an image have ``0 <= x <= width`` and ``0 <= y <= height``.
@@ -26,7 +26,7 @@ from highway.parameters.overrides import speaks_for
 class TransformLike(Protocol):
     """An object with the methods ``draw``, ``image``, ``boxes``, ``points``, ``mask`` and ``__call__`` of :class:`Transform`.
 
-    The object's class need not be a subclass of ``Transform``. All other methods of ``Transform`` are optional.
+    Its class does not have to be a subclass of ``Transform``. All other methods of ``Transform`` are optional.
 
     >>> isinstance(FlipX(), TransformLike), isinstance(print, TransformLike)
     (True, False)
@@ -41,11 +41,11 @@ class TransformLike(Protocol):
 
 
 class Seen(NamedTuple):
-    """The boxes of an image, for transforms whose parameters depend on boxes.
+    """The boxes of an image, for transforms whose parameters depend on the boxes.
 
     Args:
         boxes: float32 ``(N, 4)`` as x1, y1, x2, y2. Removed boxes and padding are empty.
-        visible: float32 ``(N,)``: the fraction of each box that is still within the image after the transforms so far.
+        visible: float32 ``(N,)``: the fraction of each box that is still in the image after the preceding transforms.
     """
 
     boxes: np.ndarray
@@ -53,16 +53,16 @@ class Seen(NamedTuple):
 
 
 class Transform(ABC):
-    """Base class of transforms. A transform changes an image and its boxes, points and mask by the same random parameters.
+    """Base class of transforms. A transform changes an image and its boxes, points and mask with the same random parameters.
 
-    An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. A subclass must define ``image``. All other methods have defaults: by default,
-    a transform has no random parameters, and does not change boxes, points and mask. Subclassing is optional: highway accepts any object
-    with the methods of :class:`TransformLike`.
+    An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. A subclass must define ``image``. By default, a transform has no random
+    parameters, and does not change boxes, points and mask. Deriving from this class is optional: highway accepts any object with the
+    methods of :class:`TransformLike`.
 
-    No method modifies its arguments. The result of a method can be the argument itself or a view of the argument.
+    A method must not modify its arguments. It can return an argument unchanged, or a view of an argument.
 
     Set ``rowwise = True`` in a class that changes each row of pixels independently, keeps the number of rows, and has hashable parameters.
-    highway then changes several small images with the same parameters by one call. Subclasses do not inherit ``rowwise``.
+    highway then transforms several small images with the same parameters in one call. Subclasses do not inherit ``rowwise``.
 
     >>> class Darken(Transform):
     ...     def draw(self, size, rng):
@@ -77,16 +77,16 @@ class Transform(ABC):
 
     @property
     def sees_boxes(self) -> bool:
-        """Whether the parameters depend on the boxes, so that :meth:`draw_for` is called instead of :meth:`draw`."""
+        """Whether the parameters depend on the boxes. If so, highway calls :meth:`draw_for` instead of :meth:`draw`."""
         return False
 
     @property
     def removes_boxes(self) -> bool:
-        """Whether highway removes boxes that are empty after the last transform, together with their labels and other fields."""
+        """Whether highway removes boxes that are empty after the last transform, with their rows in other fields, such as labels."""
         return False
 
     def draw(self, size: Size, rng: Generator | None) -> Any:
-        """Return random parameters for an image of ``size``. If ``rng`` is ``None``, return fixed parameters, such as the centre."""
+        """Return random parameters for an image of ``size``. If ``rng`` is ``None``, return fixed parameters, such as a centred box."""
         return None
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Any:
@@ -102,30 +102,30 @@ class Transform(ABC):
         """Return the transformed image."""
 
     def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
-        """Return transformed boxes, float32 ``(N, 4)`` as x1, y1, x2, y2. ``size`` is the size of the original image."""
+        """Return the transformed boxes, float32 ``(N, 4)`` as x1, y1, x2, y2. ``size`` is the size of the original image."""
         return boxes
 
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
-        """Return transformed points, float32 ``(N, 2)`` as x, y. ``size`` is the size of the original image."""
+        """Return the transformed points, float32 ``(N, 2)`` as x, y. ``size`` is the size of the original image."""
         return points
 
     def visible(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray | float:
-        """Return the fraction of each transformed box that is within the image: ``(N,)``, or 1 for all boxes."""
+        """Return the fraction of each transformed box that is in the new image: ``(N,)``, or 1 for all boxes."""
         return 1.0
 
     def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
-        """Return the transformed mask. ``mask`` is ``(H, W)`` of any dtype. The values of a mask are never interpolated."""
+        """Return the transformed mask. ``mask`` is ``(H, W)`` of any dtype. Its values must not be interpolated."""
         return mask
 
     def __call__(self, image: np.ndarray, rng: Generator | None = None) -> np.ndarray:
-        """Draw parameters and transform one image. Raises ValueError if ``image`` is not a single image, for example a batch."""
+        """Draw parameters, and transform one image. Raises ValueError if ``image`` is not one image, for example a batch."""
         checked_image(image, type(self).__name__)
         return self.image(image, self.draw(image.shape[:2], rng))
 
 
 @runtime_checkable
 class Writing(Protocol):
-    """A transform that can write its result into an array. If it is the last transform, this array is a row of the batch.
+    """A transform that can write its result into a given array. The last transform can then write into a row of the output batch.
 
     >>> isinstance(Normalize(), Writing)
     True
@@ -135,15 +135,18 @@ class Writing(Protocol):
     """
 
     def into(self, image: np.ndarray, params: Any, out: np.ndarray) -> np.ndarray:
-        """If the shape and dtype of ``out`` fit, write the transformed image into ``out`` and return it. Otherwise return a new array."""
+        """If the shape and dtype of ``out`` fit, write the transformed image into ``out``, and return ``out``.
+
+        Otherwise, return a new array.
+        """
 
 
 @runtime_checkable
 class BoxCrop(Protocol):
-    """A crop for the parameter ``crop`` of readers. The reader draws the box first, and then decodes only the pixels in the box.
+    """A crop for the parameter ``crop`` of readers. The reader first draws the box, and then decodes only the pixels in the box.
 
-    ``box`` returns (top, left, height, width) within the image. The box can depend on the image's size and on random numbers. ``shape`` is
-    (height, width) of the result, the same for all images. If the box has another size, the reader resizes its pixels.
+    ``box`` returns (top, left, height, width) of a box in the image. The box can depend only on the size of the image and on random
+    numbers. ``shape`` is the (height, width) of the results. If the box has another size, the reader resizes its pixels.
 
     >>> isinstance(RandomCrop((32, 32)), BoxCrop), isinstance(Slicer(), BoxCrop)
     (True, False)
@@ -157,9 +160,9 @@ class BoxCrop(Protocol):
 
 @runtime_checkable
 class RunCrop(BoxCrop, Protocol):
-    """A crop that can draw the boxes of many images by one call of ``draw_boxes``, so that a reader need not call ``box`` for each image.
+    """A crop that can draw the boxes of many images in one call of ``draw_boxes``. Readers then do not call ``box`` for each image.
 
-    If a class defines ``box`` but inherits ``draw_boxes``, readers call ``box``.
+    If a class defines ``box``, but inherits ``draw_boxes``, readers call ``box``.
 
     >>> crop = RandomResizedCrop((224, 224))
     >>> isinstance(crop, RunCrop)
@@ -170,25 +173,27 @@ class RunCrop(BoxCrop, Protocol):
     """
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels. If ``box`` would raise an error, the box is all zeros.
+        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels.
+
+        If ``box`` would raise an error, the box is (0, 0, 0, 0).
 
         Args:
             sizes: int64 ``(N, 2)``: height and width of each image.
-            numbers: float64 ``(N, 23)``, uniform between 0 and 1: the random numbers of each box. A box must depend only on its own row of
-                ``numbers``.
+            numbers: Random numbers, float64 ``(N, 23)``, uniform between 0 and 1. Each box must depend only on its own row.
         """
 
 
 def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
-    """Return whether a reader can call ``draw_boxes`` of a crop. If a subclass overrides only ``box``, return ``False``."""
+    """Return whether readers can call ``draw_boxes`` of a crop. Return ``False`` if its class overrides ``box``, but not ``draw_boxes``."""
     return speaks_for("draw_boxes", "box", crop)
 
 
 class Geometric(Transform):
-    """A transform that moves pixels. It defines how points move; boxes and masks are moved in the same way.
+    """Base class of transforms that move pixels. A subclass defines how points move. Boxes are moved in the same way.
 
-    A box becomes the smallest box around its moved corners (:meth:`outlines`), clipped to the output. A box outside the output becomes (0,
-    0, 0, 0). The box is not removed, because labels refer to boxes by their position. Empty boxes (the padding of a batch) do not change.
+    A box becomes the smallest box around its moved corners (:meth:`outlines`), and is clipped to the new image. A box outside the new image
+    becomes (0, 0, 0, 0). It is not removed, because labels refer to boxes by their index. Empty boxes (the padding of a batch) do not
+    change. A mask is transformed by :meth:`image`, unless the subclass defines ``mask``.
 
     >>> class UpsideDown(Geometric):
     ...     def image(self, image, params):
@@ -204,7 +209,7 @@ class Geometric(Transform):
         """Return the transformed points. They can be outside the image."""
 
     def outlines(self, boxes: np.ndarray) -> np.ndarray:
-        """Return the points that determine each new box, float32 ``(N, K, 2)``. By default, these are the corners."""
+        """Return the points that determine each new box, float32 ``(N, K, 2)``. By default, these are the corners of the box."""
         return boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
 
     def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
@@ -218,7 +223,7 @@ class Geometric(Transform):
         return share
 
     def _moved(self, boxes: np.ndarray, params: Any, size: Size) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays float32 ``(N, 4)`` of the boxes around the moved outlines: unclipped boxes, and boxes clipped to the image."""
+        """Return the boxes around the moved outlines: not clipped, and clipped to the new image. Both are float32 ``(N, 4)``."""
         outlines = self.outlines(boxes)
         moved = self.points(outlines.reshape(-1, 2), params, size).reshape(outlines.shape)
         height, width = self.output(params, size)
@@ -226,12 +231,12 @@ class Geometric(Transform):
         return whole, np.clip(whole, 0, np.array([width, height, width, height], whole.dtype))
 
     def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
-        """Return the mask, moved like the image. Transforms that interpolate override this method with nearest neighbour sampling."""
+        """Return the transformed mask. Transforms that interpolate override this method, and use nearest neighbour sampling."""
         return self.image(mask, params)
 
 
 class _Cutting(Geometric):
-    """A transform that crops a box. Its first four parameters are the box's top, left, height and width."""
+    """A transform that crops a box. Its first four parameters are top, left, height and width of the box."""
 
     def output(self, params: Any, size: Size) -> Size:
         return params[2], params[3]
@@ -244,9 +249,9 @@ class _Cutting(Geometric):
 
 
 class Crop(_Cutting):
-    """Base class of crops whose box depends only on the image's size and random numbers.
+    """Base class of crops whose box depends only on the size of the image and on random numbers.
 
-    A subclass that also defines ``shape``, the size of the result, is a :class:`BoxCrop`.
+    A subclass that also defines ``shape``, the (height, width) of the results, is a :class:`BoxCrop`.
 
     >>> class LeftHalf(Crop):
     ...     def box(self, size, rng):
@@ -257,14 +262,14 @@ class Crop(_Cutting):
 
     @abstractmethod
     def box(self, size: Size, rng: Generator | None) -> Box:
-        """Return top, left, height and width of the box for an image of ``size``. If ``rng`` is ``None``, return a box at the centre."""
+        """Return (top, left, height, width) of the box for an image of ``size``. If ``rng`` is ``None``, return a box at the centre."""
 
     def draw(self, size: Size, rng: Generator | None) -> Box:
         return self.box(size, rng)
 
 
 class SeeingCrop(_Cutting):
-    """Base class of crops whose box depends on the boxes of the image. Readers cannot draw such a crop before they decode.
+    """Base class of crops that depend on the boxes of the image. Readers do not accept such a crop as ``crop=``.
 
     >>> class FirstBox(SeeingCrop):
     ...     def draw_for(self, size, rng, seen):
@@ -285,7 +290,7 @@ class SeeingCrop(_Cutting):
 
     @abstractmethod
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Any:
-        """Return top, left, height and width of the crop for an image of ``size``, and further parameters of the transform."""
+        """Return top, left, height and width of the crop for an image of ``size``, followed by other parameters if needed."""
 
     def draw(self, size: Size, rng: Generator | None) -> Any:
         return self.draw_for(size, rng, None)
@@ -305,7 +310,7 @@ def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tupl
 
 
 def happens(p: float, rng: Generator | None) -> bool:
-    """Return whether an event of probability ``p`` happens. Without ``rng``, return whether ``p`` is 1."""
+    """Return ``True`` with probability ``p``. Without ``rng``, return whether ``p`` is 1."""
     return p >= 1 or (rng is not None and rng.random() < p)
 
 
@@ -315,5 +320,5 @@ def uniform(low: float, high: float, rng: Generator) -> float:
 
 
 def below(count: int, rng: Generator) -> int:
-    """Return a random integer from 0 to ``count - 1``, uniform up to 2**-53. Three times as fast as ``rng.integers()``."""
+    """Return a random integer from 0 to ``count - 1``. Three times as fast as ``rng.integers()``, but uniform only up to 2**-53."""
     return int(rng.random() * count)

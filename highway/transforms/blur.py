@@ -25,7 +25,7 @@ Widths = Annotated[
 @checked
 @dataclass(frozen=True)
 class GaussianBlur(Transform):
-    """Blur by a Gaussian of random standard deviation. Without ``rng``, the image does not change.
+    """Blur the image by a Gaussian of random standard deviation. Without ``rng``, the image does not change.
 
     Args:
         sigma: Minimum and maximum standard deviation in pixels, above 0.
@@ -56,7 +56,7 @@ class GaussianBlur(Transform):
 
 @dataclass(frozen=True)
 class _ByWidth(Transform):
-    """A blur of random width.
+    """Base class of blurs with a random width.
 
     Args:
         size: Minimum and maximum width in pixels, both odd.
@@ -90,7 +90,7 @@ class MedianBlur(_ByWidth):
 @checked
 @dataclass(frozen=True)
 class MotionBlur(_ByWidth):
-    """Blur along a line of random length and direction. Without ``rng``, the image does not change.
+    """Blur the image along a line of random length and direction. Without ``rng``, the image does not change.
 
     >>> image = np.zeros((5, 5), np.uint8)
     >>> image[2, 2] = 150

@@ -23,14 +23,15 @@ Overlaps = Annotated[
 @checked
 @dataclass(frozen=True)
 class SanitizeBoxes(Transform):
-    """Remove boxes that are too small or not visible enough. Their rows in the ``with_boxes`` fields of Augmentations are also removed.
+    """Remove boxes that are too small or not visible enough, and their rows in the ``with_boxes`` fields of :class:`Augmentations`.
 
-    A removed box is (0, 0, 0, 0) until the last transform has run. Then all empty boxes are removed, including the padding of a batch.
+    A box that will be removed becomes (0, 0, 0, 0). After the last transform, all empty boxes are removed, including the padding of a
+    batch.
 
     Args:
         min_size: Minimum width and height in pixels.
         min_area: Minimum area in pixels.
-        min_visibility: Minimum fraction of a box that is still within the image after the preceding transforms, from 0 to 1.
+        min_visibility: Minimum fraction of a box that must still be in the image after the preceding transforms, from 0 to 1.
 
     >>> sample = {"image": np.zeros((20, 20, 3), np.uint8), "boxes": np.float32([[0, 0, 1, 1], [0, 0, 9, 9]]), "labels": np.int32([3, 7])}
     >>> augment = Augmentations([SanitizeBoxes(min_size=2)], boxes="boxes", with_boxes=["labels"])
@@ -76,22 +77,22 @@ class _Drawn(NamedTuple):
 @checked
 @dataclass(frozen=True)
 class RandomIoUCrop(SeeingCrop):
-    """Crop a random box that overlaps with a box of the image by at least a random fraction.
+    """Crop a random part of the image. Its overlap with one of the boxes has at least a random value.
 
     From "SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2, as in torchvision's ``RandomIoUCrop``. The transform draws a
-    minimum overlap (intersection over union), and then up to ``trials`` crops. It takes the first crop that has at least this overlap with
-    a box whose centre is in the crop. If there is no such crop, it draws a new minimum overlap, up to 100 times. If the drawn minimum
-    overlap is 1 or more, or if no crop is found, the image does not change. An image without boxes does not change. Without ``rng``, no
-    image changes.
+    minimum overlap (intersection over union), and then up to ``trials`` crops. It uses the first crop that has at least this overlap with a
+    box whose centre is in the crop. If there is no such crop, the transform draws a new minimum overlap, up to 100 times. The image does
+    not change if the minimum overlap is 1 or more, if no crop is found, if the image has no boxes, or without ``rng``.
 
     A box whose centre is outside the crop becomes (0, 0, 0, 0). To remove such boxes, add :class:`SanitizeBoxes` after this transform.
 
     Args:
-        min_scale: Minimum height and width of the crop, as a fraction of the image's height and width.
-        max_scale: Maximum height and width of the crop, as a fraction of the image's height and width.
+        min_scale: Minimum height and width of the crop, as a fraction of the height and width of the image.
+        max_scale: Maximum height and width of the crop, as a fraction of the height and width of the image.
         min_aspect_ratio: Minimum width / height of the crop.
         max_aspect_ratio: Maximum width / height of the crop.
-        sampler_options: The minimum overlaps from which to draw, each at least 0. A value of 1 or more leaves the image unchanged.
+        sampler_options: The minimum overlaps from which to draw, each at least 0. If a value of 1 or more is drawn, the image does not
+            change.
         trials: Maximum number of crops to draw for each minimum overlap.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
@@ -124,7 +125,7 @@ class RandomIoUCrop(SeeingCrop):
         return whole
 
     def _tried(self, size: Size, numbers: np.ndarray, boxes: np.ndarray, there: np.ndarray, least: float) -> _Drawn | None:
-        """Return the first suitable crop from random numbers ``(trials, 4)``, or ``None`` if no crop is suitable."""
+        """Return the first suitable crop, or ``None``. ``numbers``, ``(trials, 4)``, are the random numbers of the crops."""
         shapes = ((self.min_scale + (self.max_scale - self.min_scale) * numbers[:, :2]) * size).astype(np.int64)  # height, width
         corners = ((size - shapes) * numbers[:, 2:]).astype(np.int64)  # top, left
         fits = (shapes > 0).all(axis=1) & (shapes[:, 1] >= self.min_aspect_ratio * shapes[:, 0])
@@ -145,22 +146,22 @@ class RandomIoUCrop(SeeingCrop):
         return moved if params.within is None else np.where(params.within[:, None], moved, np.float32(0))
 
 
-# Maximum number of rounds of RandomIoUCrop; with the default options, each round ends the search with a probability of at least 1/7.
+# Maximum number of rounds of RandomIoUCrop. With the default options, a round is the last round with a probability of at least 1/7.
 _ROUNDS = 100
 
 
 @checked
 @dataclass(frozen=True)
 class BoxSafeCrop(SeeingCrop):
-    """Crop a random box that contains all boxes of the image. Parts of boxes outside the image are ignored.
+    """Crop a random part of the image that contains all boxes. Parts of boxes outside the image are ignored.
 
-    The position of each side of the crop is uniform between the image's side and the nearest side of the box around all boxes. If there are
-    no boxes, the position is uniform between the image's side and centre. Without ``rng``, the image does not change. Results have
-    different sizes, so add a :class:`Resize` after this transform.
+    Each side of the crop has a random position, uniform between the same side of the image and the same side of the box around all boxes.
+    If there are no boxes, the position is uniform between the side and the centre of the image. Without ``rng``, the image does not change.
+    The results have different sizes, so add a :class:`Resize` after this transform.
 
     Args:
-        erosion: Maximum fraction of the box around all boxes that the crop can cut off, from 0 to 1: of its height, half at the top and
-            half at the bottom, and of its width in the same way. With 0, nothing is cut off.
+        erosion: Maximum fraction of the box around all boxes that can be cut off, from 0 to 1. This is a fraction of its height (half at
+            the top and half at the bottom), and also of its width (half on the left and half on the right). With 0, nothing is cut off.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
     >>> augment = Augmentations([BoxSafeCrop()], boxes="boxes")

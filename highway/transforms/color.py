@@ -58,9 +58,9 @@ class Brightness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply each value's distance from the mean grey value by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+    """Change the contrast: multiply the distance of each value from the mean grey value by a random factor.
 
-    Without ``rng``, the image does not change.
+    The factor is from ``1 - amount`` (at least 0) to ``1 + amount``. Without ``rng``, the image does not change.
 
     Args:
         amount: Maximum distance of the factor from 1, between 0 and 10.
@@ -81,9 +81,9 @@ class Contrast(_Factor):
 @checked
 @dataclass(frozen=True)
 class Saturation(_Factor):
-    """Multiply each pixel's distance from its own grey value by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+    """Change the saturation: multiply the distance of each pixel from its grey value by a random factor.
 
-    Without ``rng``, the image does not change.
+    The factor is from ``1 - amount`` (at least 0) to ``1 + amount``. Without ``rng``, the image does not change.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
     >>> Saturation(0.5)(image, np.random.default_rng(0))
@@ -96,9 +96,9 @@ class Saturation(_Factor):
 @checked
 @dataclass(frozen=True)
 class Sharpness(_Factor):
-    """Multiply each value's distance from a smoothed image by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+    """Change the sharpness: multiply the distance of each value from a smoothed image by a random factor.
 
-    Without ``rng``, the image does not change.
+    The factor is from ``1 - amount`` (at least 0) to ``1 + amount``. Without ``rng``, the image does not change.
 
     >>> image = np.array([[0, 0, 0], [0, 90, 0], [0, 0, 0]], np.uint8)
     >>> Sharpness(0.5)(image, np.random.default_rng(0))[1]
@@ -111,10 +111,10 @@ class Sharpness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Hue(Transform):
-    """Rotate the hue by a random fraction of the circle from ``-amount`` to ``amount``. Without ``rng``, the image does not change.
+    """Rotate the hue by a random fraction of the colour circle, from ``-amount`` to ``amount``. Without ``rng``, the image does not change.
 
     Args:
-        amount: Maximum fraction of the circle, from 0 to 0.5.
+        amount: Maximum fraction of the colour circle, from 0 to 0.5.
 
     >>> red = np.array([[[200, 0, 0]]], np.uint8)
     >>> Hue(0.5)(red, np.random.default_rng(0))
@@ -136,10 +136,10 @@ class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue by random factors in random order. Without ``rng``, the image does not change.
 
     Args:
-        brightness: Maximum distance of the factor of the brightness from 1, or its (minimum, maximum).
-        contrast: Maximum distance of the factor of the contrast from 1, or its (minimum, maximum).
-        saturation: Maximum distance of the factor of the saturation from 1, or its (minimum, maximum).
-        hue: Maximum rotation of the hue, as a fraction of the circle from 0 to 0.5.
+        brightness: Maximum distance of the brightness factor from 1, or the (minimum, maximum) of this factor.
+        contrast: Maximum distance of the contrast factor from 1, or the (minimum, maximum) of this factor.
+        saturation: Maximum distance of the saturation factor from 1, or the (minimum, maximum) of this factor.
+        hue: Maximum rotation of the hue, as a fraction of the colour circle, from 0 to 0.5.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
     >>> ColorJitter(brightness=(0.5, 1.5), hue=0)(image, np.random.default_rng(0))
@@ -180,7 +180,8 @@ class Grayscale(Transform):
     Args:
         p: Probability, from 0 to 1. Without ``rng``, the image changes only if ``p`` is 1. If ``keep_channels`` is ``False``, ``p`` must be
             1, because all images of a batch must have the same number of channels.
-        keep_channels: Whether the result has as many channels as the image, all with equal values. ``False``: the result is ``(H, W, 1)``.
+        keep_channels: Whether the result has as many channels as the image, with equal values in all channels. With ``False``, the result
+            is ``(H, W, 1)``.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
     >>> Grayscale()(image).tolist(), Grayscale(keep_channels=False)(image).tolist()
@@ -226,12 +227,12 @@ class ColorSpace(Transform):
 @checked
 @dataclass(frozen=True)
 class Lighting(Transform):
-    """Add PCA colour noise (AlexNet): a random colour along the principal axes of a dataset's colours.
+    """Add PCA colour noise (AlexNet): a random colour along the principal axes of the colours in a dataset.
 
     Without ``rng``, the image does not change.
 
     Args:
-        std: Standard deviation of the normally distributed strength of each axis.
+        std: Standard deviation of the normally distributed strengths of the axes.
         eigval: Eigenvalues of the axes, for colours from 0 to 1. By default, the values of ImageNet.
         eigvec: Eigenvectors, with one column per axis and one row each for red, green and blue. By default, the values of ImageNet.
 

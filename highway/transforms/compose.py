@@ -1,7 +1,7 @@
-"""Transforms that consist of other transforms: all in sequence, or a random selection.
+"""Transforms that consist of other transforms, and apply all of them in sequence, or a random selection.
 
-Such a transform first selects its parts and draws their parameters. Then it applies these parts to the image and its annotations. It
-replaces consecutive warps by one warp, whose matrix is the product of their matrices. One warp is faster than several warps, and
+Such a transform first selects transforms and draws their parameters. Then it applies them to the image and its annotations. It combines
+consecutive warps (transforms by a matrix) into one warp, by the product of their matrices. One warp is faster than several warps, and
 interpolates only once.
 """
 
@@ -28,7 +28,7 @@ Least = Annotated[tuple[int, int], Range(ge=0), Predicate(lambda several: severa
 
 
 class Step(NamedTuple):
-    """A transform with drawn parameters: its index in the list, the transform, the parameters, and the size of the input image."""
+    """A transform with drawn parameters: its index, the transform, the parameters, and the size of the image before the transform."""
 
     place: int
     transform: TransformLike
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Steps(Transform):
-    """A transform that draws which transforms to apply, and in which order. Its parameters are a list of :class:`Step`."""
+    """Base class of transforms that apply other transforms. The parameters are a list of :class:`Step`."""
 
     @abstractmethod
     def draw(self, size: Size, rng: Generator | None) -> list[Step]: ...
@@ -54,7 +54,7 @@ class Steps(Transform):
                         f"the image is {size[0]}x{size[1]} (height x width), but output() of {steps[number - 1].transform} returns "
                         f"{expected[0]}x{expected[1]}; output() must return the new size if a transform changes the size"
                     )
-                # The same as isinstance(transform, Writing), which is slow.
+                # isinstance(transform, Writing) would be slow.
                 if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):
                     image = transform.into(image, drawn, out)
                 else:
@@ -77,7 +77,7 @@ class Steps(Transform):
         return points
 
     def inside(self, points: np.ndarray, params: list[Step], size: Size) -> np.ndarray:
-        """Return whether each point is inside the image after each of the steps, bool ``(N,)``."""
+        """Return whether each point is inside the image after every step, bool ``(N,)``."""
         stay = np.ones(len(points), np.bool_)
         for _, transform, drawn, before in _joined(params):
             if isinstance(transform, Steps):
@@ -114,7 +114,7 @@ class _Composite(Steps):
     _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # the transforms whose parameters depend on boxes
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse transforms that are passed as separate arguments, because the second argument has another meaning."""
+        """Raise ParameterError if transforms are passed as separate arguments: the second argument is not a transform."""
         if len(given := [one for one in args if _several(one)]) > 1:
             raise ParameterError(f"{cls.__name__}: got {len(given)} transforms as separate arguments; expected one list, {given}")
         return super().__new__(cls)
@@ -146,7 +146,7 @@ class _Composite(Steps):
         return self.draw_for(size, rng, None)
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> list[Step]:
-        steps, since = list[Step](), 0  # since: index of the first step that was not applied to the boxes yet
+        steps, since = list[Step](), 0  # since: index of the first step that is not yet applied to the boxes
         for place in self.chosen(rng):
             transform: Any = self._each[place]
             try:
@@ -163,7 +163,7 @@ class _Composite(Steps):
         return steps
 
     def _after(self, seen: Seen | None, steps: list[Step]) -> Seen | None:
-        """Return the boxes and their visible fractions after these steps."""
+        """Return the boxes and their visible fractions after ``steps``."""
         if seen is None or not steps:
             return seen
         boxes, size = seen.boxes, steps[0].size
@@ -183,14 +183,14 @@ def _several(given: object) -> bool:
 
 
 def applied(image: np.ndarray, steps: list[Step]) -> np.ndarray:
-    """Apply steps to an image, one by one. Consecutive warps are not replaced by one warp."""
+    """Apply steps to an image one by one, without combining warps."""
     for step in steps:
         image = step.transform.image(image, step.params)
     return image
 
 
 def _joined(steps: list[Step]) -> list[Step]:
-    """Replace consecutive warps by one warp."""
+    """Combine consecutive warps into one warp."""
     if len(steps) < 2:
         return steps
     result, first = list[Step](), 0
@@ -212,7 +212,7 @@ def _output(transform: Any, params: Any, size: Size) -> Size:
 
 
 def note(error: Exception, place: int, transform: object) -> None:
-    """Add the index and the transform to an error as a note."""
+    """Add a note with the index and the transform to an error."""
     error.add_note(f"in transforms[{place}], {transform}")
 
 
@@ -222,7 +222,7 @@ class Chain(_Composite):
     """Apply all transforms in sequence.
 
     Args:
-        transforms: A list of transforms, or one transform. A list inside the list is applied in sequence, too.
+        transforms: A list of transforms, or one transform. A nested list is also applied in sequence.
 
     >>> image = np.arange(4, dtype=np.uint8).reshape(2, 2)
     >>> Chain([FlipX(p=1), FlipY(p=1)])(image)
@@ -240,7 +240,7 @@ class Shuffled(_Composite):
     """Apply all transforms in random order. Without ``rng``, apply them in the order of the list.
 
     Args:
-        transforms: A list of transforms, or one transform. A list inside the list counts as one transform and keeps its order.
+        transforms: A list of transforms, or one transform. A nested list counts as one transform, and keeps its order.
 
     >>> image = np.zeros((4, 6, 3), np.uint8)
     >>> Shuffled([Rotate90(), FlipX()])(image, np.random.default_rng(0)).shape
@@ -262,7 +262,7 @@ class Sometimes(_Composite, _AtTimes):
     """With probability ``p``, apply all transforms in sequence. Otherwise, apply none. Without ``rng``, apply them only if ``p`` is 1.
 
     Args:
-        transforms: A list of transforms, or one transform. A list inside the list is applied in sequence, too.
+        transforms: A list of transforms, or one transform. A nested list is also applied in sequence.
         p: Probability, from 0 to 1.
 
     >>> image = np.array([[1, 2, 3]], np.uint8)
@@ -280,8 +280,8 @@ class OneOf(_Composite):
     """Apply one random transform. Without ``rng``, the image does not change.
 
     Args:
-        transforms: The transforms. A list inside the list is one choice. If it is chosen, all its transforms are applied.
-        weights: Relative probabilities: one number per transform, at least 0, and not all 0. By default, all transforms are equally likely.
+        transforms: The transforms. A nested list counts as one transform. If it is selected, all its elements are applied in order.
+        weights: Relative probability of each transform, at least 0. They must not all be 0. By default, all transforms are equally likely.
 
     >>> image = np.array([[10, 20, 30]], np.uint8)
     >>> OneOf([FlipX(p=1), Invert(p=1)], weights=[1, 3])(image, np.random.default_rng(0))
@@ -316,8 +316,8 @@ class SomeOf(_Composite, _SoMany):
     """Apply ``n`` random transforms, each at most once, in the order of the list. Without ``rng``, the image does not change.
 
     Args:
-        transforms: The transforms. A list inside the list counts as one transform.
-        n: Number of transforms to apply, or the (minimum, maximum) of this number, which is then random.
+        transforms: The transforms. A nested list counts as one transform.
+        n: Number of transforms to apply, or the (minimum, maximum) from which a random number is drawn.
 
     >>> image = np.array([[10, 20, 30]], np.uint8)
     >>> SomeOf((1, 2), [FlipX(p=1), Invert(p=1), Brightness()])(image, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""Crops whose box depends on the image's size and random numbers, but not on its pixels and annotations.
+"""Crops whose box depends on the size of the image and on random numbers, but not on pixels and annotations.
 
 A reader can draw such a box before it decodes the image, and then decode only the pixels in the box.
 """
@@ -22,19 +22,16 @@ from highway.transforms.parameters import Factors, Shares
 
 Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for a size in pixels, use RandomCrop)")]
 
-TRIES = 10  # number of random boxes that RandomResizedCrop tries before it uses a centred box
+TRIES = 10  # maximum number of random boxes of RandomResizedCrop; then it uses a box at the centre
 
 
 @checked
 @dataclass(frozen=True)
 class CenterCrop(Crop):
-    """Crop the centre.
-
-    Args:
-        shape: Height and width in pixels.
+    """Crop the centre of the image. Args: shape: Height and width in pixels.
 
     Raises:
-        ValueError: the image is lower or narrower than ``shape``.
+        ValueError: the image is smaller than ``shape``.
 
     >>> CenterCrop((4, 6))(np.zeros((10, 10, 3), np.uint8)).shape
     (4, 6, 3)
@@ -58,7 +55,7 @@ class RandomCrop(Crop):
         shape: Height and width in pixels.
 
     Raises:
-        ValueError: the image is lower or narrower than ``shape``.
+        ValueError: the image is smaller than ``shape``.
 
     >>> image = np.arange(100, dtype=np.uint8).reshape(10, 10)
     >>> RandomCrop((2, 3))(image, np.random.default_rng(0))
@@ -80,15 +77,15 @@ class RandomCrop(Crop):
 class RandomCropRandomShape(Crop):
     """Crop a box of random height and width at a random position. Without ``rng``, crop the largest possible box at the centre.
 
-    Readers do not accept this transform as ``crop=``, because its results have different sizes. The rows of a batch must have one size.
+    Readers do not accept this transform as ``crop=``, because its results differ in size.
 
     Args:
-        wmin: Minimum width in pixels. If the image is narrower, the minimum is the image's width.
-        hmin: Minimum height in pixels. If the image is lower, the minimum is the image's height.
-        wmax: Maximum width in pixels, at least ``wmin``. If the image is narrower, and by default, the maximum is the image's width.
-        hmax: Maximum height in pixels, at least ``hmin``. If the image is lower, and by default, the maximum is the image's height.
-        max_aspect_ratio: Maximum of longer side / shorter side. If the random box exceeds this ratio, its longer side becomes shorter. It
-            can then be shorter than ``wmin`` or ``hmin``.
+        wmin: Minimum width in pixels. If the image is narrower, the minimum is the width of the image.
+        hmin: Minimum height in pixels. If the image is less high, the minimum is the height of the image.
+        wmax: Maximum width in pixels, at least ``wmin``. The box is never wider than the image.
+        hmax: Maximum height in pixels, at least ``hmin``. The box is never higher than the image.
+        max_aspect_ratio: Maximum ratio of the longer side to the shorter side. If a random box exceeds this ratio, its longer side is
+            reduced, even below ``wmin`` or ``hmin``.
 
     >>> image = np.zeros((10, 20, 3), np.uint8)
     >>> crop = RandomCropRandomShape(wmin=8, hmin=4)
@@ -123,7 +120,7 @@ class TopCenterCrop(Crop):
         crop_shape: Height and width in pixels.
 
     Raises:
-        ValueError: the image is lower or narrower than ``crop_shape``.
+        ValueError: the image is smaller than ``crop_shape``.
 
     >>> image = np.arange(16, dtype=np.uint8).reshape(4, 4)
     >>> TopCenterCrop((1, 2))(image)
@@ -148,14 +145,13 @@ class TopCenterCrop(Crop):
 class Slicer(Crop):
     """Crop a fraction of the image at a random position. Without ``rng``, crop the centre.
 
-    Readers do not accept this transform as ``crop=``, because results of different images have different sizes. The rows of a batch must
-    have one size.
+    Readers do not accept this transform as ``crop=``, because its results differ in size.
 
     Args:
-        height: Height of the box as a fraction of the image's height, above 0, at most 1.
-        width: Width of the box as a fraction of the image's width, above 0, at most 1.
-        yoffset: Minimum distance of the box from the top, and from the bottom, as a fraction of the image's height.
-        xoffset: Minimum distance of the box from the left side, and from the right side, as a fraction of the image's width.
+        height: Height of the box, as a fraction of the height of the image, above 0 and at most 1.
+        width: Width of the box, as a fraction of the width of the image, above 0 and at most 1.
+        yoffset: Minimum distance of the box from the top and from the bottom of the image, as a fraction of the height of the image.
+        xoffset: Minimum distance of the box from the left and from the right side of the image, as a fraction of the width of the image.
 
     Raises:
         ConfigError: a fraction is out of range, or ``height + 2 * yoffset`` or ``width + 2 * xoffset`` exceeds 1 (on construction).
@@ -195,8 +191,8 @@ class RandomResizedCrop(Crop):
 
     Args:
         shape: Height and width of the result in pixels.
-        scale: Minimum and maximum area of the box, as a fraction of the image's area.
-        ratio: Minimum and maximum width / height of the box. The ratio is uniform on a logarithmic scale.
+        scale: Minimum and maximum area of the box, as a fraction of the area of the image.
+        ratio: Minimum and maximum ratio width / height of the box. The ratio is uniform on a logarithmic scale.
         interpolation: See :class:`Resize`. As ``crop=`` of a reader or of DecodeImage, only ``"bilinear"`` is allowed.
 
     The box is drawn as in "Going deeper with convolutions" (Szegedy et al. 2015, section 6) and in torchvision's ``RandomResizedCrop``. If
@@ -239,7 +235,7 @@ class RandomResizedCrop(Crop):
         return boxes
 
     def _tried(self, sizes: np.ndarray, numbers: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sizes of the boxes in a try, float64 ``(N, 2)``, and the indices of the boxes that are larger than their images."""
+        """Return the sizes of random boxes, float64 ``(N, 2)``, and the indexes of the boxes that do not fit into their images."""
         (small, large), (narrow, wide) = self.scale, self._logarithms
         side = np.sqrt(sizes[:, 0] * sizes[:, 1] * (numbers[:, 2 * number] * (large - small) + small))
         stretch = np.exp(numbers[:, 2 * number + 1] * ((wide - narrow) / 2) + narrow / 2)
@@ -254,7 +250,7 @@ class RandomResizedCrop(Crop):
         return math.log(self.ratio[0]), math.log(self.ratio[1])
 
     def _fallback(self, size: Size) -> Box:
-        """Return the box to use if no random box fits into the image."""
+        """Return the box for an image into which no random box fits."""
         height, width = size
         return covering_box(size, min(max(width / max(height, 1), self.ratio[0]), self.ratio[1]))
 
@@ -276,7 +272,7 @@ class RandomResizedCrop(Crop):
 
 
 def covering_box(size: Size, ratio: float) -> Box:
-    """Return the largest centred box with ``ratio`` = width / height in an image of ``size``.
+    """Return (top, left, height, width) of the largest centred box with a given aspect ratio in an image.
 
     Args:
         size: Height and width of the image.
@@ -291,15 +287,15 @@ def covering_box(size: Size, ratio: float) -> Box:
 
 
 def _side(length: int, least: int, most: int | None, rng: Generator | None) -> int:
-    """Return a random number of pixels from ``least`` to ``most``, both limited to ``length``. Without ``rng``, return the maximum."""
+    """Return a random side from ``least`` to ``most`` pixels, both limited to ``length``. Without ``rng``, return the maximum."""
     most = min(length, most or length)
     return most if rng is None else min(least, most) + below(most - min(least, most) + 1, rng)
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
-    """Return the first pixel and the number of pixels of a random window, along a side of ``length`` pixels.
+    """Return the first pixel and the number of pixels of a random window along a side of ``length`` pixels.
 
-    The window has ``share * length`` pixels. It is at least ``offset * length`` pixels away from both ends of the side.
+    The window has ``share * length`` pixels. Its distance from both ends of the side is at least ``offset * length`` pixels.
     """
     window, first = max(1, int(share * length)), int(offset * length)
     return first + _part(length - 2 * first - window, rng), window
@@ -308,7 +304,7 @@ def _window(length: int, share: float, offset: float, rng: Generator | None) -> 
 def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box:
     """Return a box of ``shape`` at a random position in an image of ``size``. Without ``rng``, return the box at the centre.
 
-    Raises ValueError if the image is lower or narrower than ``shape``.
+    Raises ValueError if the image is smaller than ``shape``.
     """
     down, right = size[0] - shape[0], size[1] - shape[1]
     if down < 0 or right < 0:
@@ -320,9 +316,9 @@ def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box
 
 
 def _all_placed(sizes: np.ndarray, shape: Size, corners: np.ndarray) -> np.ndarray:
-    """Return a box of ``shape`` for each image. ``corners`` are the upper left corners; they are rounded down.
+    """Return a box of ``shape`` for each image. ``corners`` are the upper left corners, and are rounded down.
 
-    If an image is lower or narrower than ``shape``, its box is all zeros.
+    If an image is smaller than ``shape``, its box is (0, 0, 0, 0).
     """
     boxes = np.empty((len(sizes), 4), np.int64)
     boxes[:, :2] = corners

@@ -17,14 +17,15 @@ from highway.parameters.ranges import Count, Range
 from highway.transforms.base import Geometric
 from highway.transforms.parameters import Amount, PerChannel, Positive
 
-_COARSE = 2.0  # distance between the points at which Elastic draws numbers, in standard deviations of the blur
-_SMOOTH = 4.0  # if the blur is at least this wide, Elastic computes the field for every second pixel, and interpolates linearly
+_COARSE = 2.0  # distance between the grid points for which Elastic draws random numbers, in standard deviations of the blur
+# If the standard deviation of the blur is at least this, Elastic computes every second pixel of the field, and interpolates linearly.
+_SMOOTH = 4.0
 # Points on the sides of a box, as fractions of the box.
 _AROUND = np.array([place for at in np.linspace(0, 1, 17) for place in ((at, 0), (at, 1), (0, at), (1, at))], np.float32)
 
 
 class _Distortion(Geometric):
-    """A transform that displaces each pixel by a field."""
+    """A transform that moves each pixel. A field contains the displacement of each pixel."""
 
     interpolation: F.Linear
     fill: PerChannel = 0.0
@@ -34,7 +35,7 @@ class _Distortion(Geometric):
         """Write the offset (right, down) from each pixel to its source: float32 ``(2, H, W)``, in pixels."""
 
     def field(self, params: Any, size: Size, planes: np.ndarray | None = None) -> np.ndarray:
-        """Return the field for :func:`highway.functional.displace`, float32 ``(H, W, 2)``: a view of ``planes`` if given."""
+        """Return the field for :func:`highway.functional.displace`, float32 ``(H, W, 2)``. It is a view of ``planes``, if given."""
         planes = np.empty((2, *size), np.float32) if planes is None else planes
         self.fill_planes(planes, params)
         return planes.transpose(1, 2, 0)
@@ -59,14 +60,15 @@ def _size(image: np.ndarray) -> Size:
 @checked
 @dataclass(frozen=True)
 class Elastic(_Distortion):
-    """Distort by a smooth random field ("Best practices for CNNs", Simard et al. 2003). Without ``rng``, the image does not change.
+    """Distort the image by a smooth random displacement field ("Best practices for CNNs", Simard et al. 2003).
 
-    The field is as strong and as smooth as the field of torchvision's ``ElasticTransform``, which is uniform noise that is blurred by a
-    Gaussian and multiplied by ``alpha / 2`` pixels. highway draws the field on a coarse grid and interpolates it by splines.
+    Without ``rng``, the image does not change. The field has the same strength and smoothness as the field of torchvision's
+    ``ElasticTransform``, which is blurred uniform noise times ``alpha / 2`` pixels. highway draws the field on a coarse grid, and
+    interpolates it by splines.
 
     Args:
-        alpha: Strength of the field.
-        sigma: Smoothness of the field: the standard deviation of the blur in pixels.
+        alpha: Strength of the displacements.
+        sigma: Standard deviation of the blur in pixels. Greater values lead to smoother fields.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
 
@@ -103,11 +105,13 @@ class Elastic(_Distortion):
 @checked
 @dataclass(frozen=True)
 class GridDistortion(_Distortion):
-    """Divide the image by a grid, and stretch its rows and columns by random factors. Without ``rng``, the image does not change.
+    """Divide the image by a grid, and stretch the rows and columns of the grid by random factors.
+
+    Without ``rng``, the image does not change.
 
     Args:
-        num_steps: Number of rows, and number of columns.
-        distort_limit: Maximum distance of the factor from 1.
+        num_steps: Number of rows of the grid, and number of columns of the grid.
+        distort_limit: Maximum distance of the factors from 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
 
     >>> photo = np.zeros((32, 32, 3), np.uint8)
@@ -121,7 +125,7 @@ class GridDistortion(_Distortion):
     interpolation: F.Linear = "bilinear"
 
     def draw(self, size: Size, rng: Generator | None) -> list[np.ndarray] | None:
-        """Return the source coordinates of the grid lines: float64 ``(num_steps + 1,)`` for rows, and the same for columns."""
+        """Return the source coordinates of the grid lines: an array float64 ``(num_steps + 1,)`` for rows, and another for columns."""
         if rng is None:
             return None
         lines = []

@@ -1,4 +1,4 @@
-"""Transforms that move whole pixels: flips, quarter turns, shifts, padding."""
+"""Transforms that move pixels without interpolation: flips, rotations by 90 degrees, shifts and padding."""
 
 from __future__ import annotations
 
@@ -80,9 +80,10 @@ class Shift(Geometric):
     """Move the image by a random number of whole pixels, up to ``shift`` in each direction. Without ``rng``, the image does not change.
 
     Args:
-        shift: Maximum shift, at least 0. An integer is a number of pixels. A float below 1 is a fraction of the image's height and width.
+        shift: Maximum shift, at least 0. An integer is a number of pixels. A float below 1 is a fraction of the height and width of the
+            image.
         mode: Values of new pixels: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see
-            :func:`highway.functional.shift`. Reflected and wrapped copies of the image get no boxes and points.
+            :func:`highway.functional.shift`. Boxes and points are not copied to reflected and wrapped copies of the image.
 
     >>> image = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.uint8)
     >>> Shift(1)(image, np.random.default_rng(0))
@@ -146,7 +147,7 @@ class PadCrop(Geometric):
 @checked
 @dataclass(frozen=True)
 class Transpose(Geometric):
-    """Swap rows and columns with probability ``p``. The images of a batch can then differ in size, if they are not square.
+    """Swap rows and columns with probability ``p``. If the images of a batch are not square, the results can differ in size.
 
     Args:
         p: Probability, from 0 to 1. Without ``rng``, the image changes only if ``p`` is 1.
@@ -175,7 +176,7 @@ class Transpose(Geometric):
 class Rotate90(Geometric):
     """Rotate the image counterclockwise by a random multiple of 90 degrees. Without ``rng``, the image does not change.
 
-    The images of a batch can then differ in size, if they are not square.
+    If the images of a batch are not square, the results can differ in size.
 
     >>> image = np.array([[1, 2, 3], [4, 5, 6]], np.uint8)
     >>> Rotate90()(image, np.random.default_rng(0))
@@ -203,7 +204,9 @@ class Rotate90(Geometric):
 @checked
 @dataclass(frozen=True)
 class D4(Rotate90):
-    """Rotate by a multiple of 90 degrees, and flip or not: eight equally likely results. Without ``rng``, the image does not change.
+    """Rotate the image by a random multiple of 90 degrees, and randomly flip it.
+
+    The eight possible results are equally likely. Without ``rng``, the image does not change.
 
     >>> image = np.array([[1, 2], [3, 4]], np.uint8)
     >>> D4()(image, np.random.default_rng(0))
@@ -212,7 +215,7 @@ class D4(Rotate90):
     """
 
     def draw(self, size: Size, rng: Generator | None) -> int:
-        return 0 if rng is None else below(8, rng)  # from 4 on, the image is also transposed
+        return 0 if rng is None else below(8, rng)  # if at least 4, the image is also transposed
 
     def output(self, params: int, size: Size) -> Size:
         turned = super().output(params % 4, size)
@@ -230,12 +233,11 @@ class D4(Rotate90):
 @checked
 @dataclass(frozen=True)
 class Pad(Geometric):
-    """Add pixels on each side.
+    """Add pixels on each side of the image.
 
-    Args:
-        size: Number of new pixels on every side, or (above and below, left and right), or (above, below, left, right).
-        fill: Value of the new pixels for mode ``"constant"``: a number, or one number per channel.
-        mode: How to compute the new pixels, as in ``numpy.pad``. Masks are padded by the same mode, and by 0 for ``"constant"``.
+    Args: size: Number of new pixels: on every side, as (above and below, left and right), or as (above, below, left, right). fill: Value of
+    the new pixels for mode ``"constant"``: a number, or one number per channel. mode: How to compute the new pixels, as in ``numpy.pad``.
+    Masks are padded with the same mode, or with 0 for ``"constant"``.
 
     >>> Pad((1, 2), fill=7)(np.zeros((1, 1), np.uint8))
     array([[7, 7, 7, 7, 7],
@@ -275,7 +277,7 @@ class Pad(Geometric):
 
 
 class _Pasted(Geometric):
-    """A transform that pastes the image onto a canvas. Parameters: the canvas's height and width, and the row and column of the image."""
+    """A transform that pastes the image onto a canvas. Parameters: the size of the canvas, and the (row, column) of the image."""
 
     fill: F.Fill
 
@@ -299,7 +301,8 @@ class Paste(_Pasted):
 
     Args:
         shape: Height and width of the canvas in pixels.
-        place: ``"centre"``, or ``"random"`` for a random position at which the image fits. Without ``rng``, the position is the centre.
+        place: ``"centre"``, or ``"random"`` for a random position. If the image is smaller than the canvas, it is completely inside.
+            Without ``rng``, the position is the centre.
         fill: Colour of the canvas: a number, or one number per channel.
 
     >>> Paste((3, 4), fill=7)(np.zeros((1, 2), np.uint8))
@@ -328,7 +331,8 @@ class RandomZoomOut(_Pasted):
 
     Args:
         fill: Colour of the canvas: a number, or one number per channel.
-        side_range: Minimum and maximum of canvas height / image height, from 1 to 10. The factor of the width is the same.
+        side_range: Minimum and maximum factor by which the canvas is larger than the image, from 1 to 10. Height and width have the same
+            factor.
         p: Probability, from 0 to 1.
 
     >>> image = np.zeros((10, 10, 3), np.uint8)

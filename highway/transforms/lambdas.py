@@ -18,9 +18,9 @@ from highway.transforms.base import Transform
 @checked
 @dataclass(frozen=True)
 class Lambda(Transform):
-    """Apply a function to the image. Boxes, points and mask do not change, so the function must not move pixels.
+    """Apply a function to the image. The function must not move pixels, because boxes, points and mask do not change.
 
-    If a function moves pixels, derive a class from :class:`Geometric` instead, and define how points move.
+    For a function that moves pixels, derive a class from :class:`Geometric` instead, and define how points move.
 
     Args:
         fn: The function. Its first argument is the image, ``(H, W, C)`` or ``(H, W)``. If the function has a parameter ``rng``, it also
@@ -30,7 +30,7 @@ class Lambda(Transform):
 
     Raises:
         TypeError: ``fn`` did not return an image.
-        ValueError: the height or width of the returned image differs from the original image.
+        ValueError: the returned image has another height or width than the original image.
 
     >>> Lambda(lambda image: 255 - image)(np.uint8([[0, 255]])).tolist()
     [[255, 0]]
@@ -43,11 +43,11 @@ class Lambda(Transform):
         object.__setattr__(self, "_takes_rng", takes_rng(self.fn))
 
     def __repr__(self) -> str:
-        # Not the repr of a function, because its address differs in each process.
+        # The repr of a function contains its address, which differs in each process.
         return f"Lambda(fn={getattr(self.fn, '__qualname__', repr(self.fn))})"
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
-        """Return the seed for the function's generator, so that the same parameters give the same image."""
+        """Return a seed for the generator of the function. The same seed then leads to the same image."""
         return None if rng is None or not self._takes_rng else int(rng.integers(2**63))
 
     def image(self, image: np.ndarray, params: int | None) -> np.ndarray:

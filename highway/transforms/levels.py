@@ -1,4 +1,4 @@
-"""Transforms of values, such as histogram equalization. They move no pixels, so boxes, points and masks do not change."""
+"""Transforms of pixel values, such as histogram equalization. They move no pixels, so boxes, points and masks do not change."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class _Maybe(Transform):
 @checked
 @dataclass(frozen=True)
 class Gamma(Transform):
-    """Raise all values, as fractions of the full range, to a random power. Without ``rng``, the image does not change.
+    """Raise all values, as fractions of the full range, to the power of a random exponent. Without ``rng``, the image does not change.
 
     Args:
-        exponent: Minimum and maximum of the power. A power below 1 makes the image brighter.
+        exponent: Minimum and maximum exponent. An exponent below 1 makes the image brighter.
 
     Raises:
         ValueError: a float image has a value above 1.5.
@@ -153,7 +153,7 @@ class CLAHE(_Maybe):
     In colour images, only the lightness changes.
 
     Args:
-        clip_limit: Maximum count of a value in a tile, as a multiple of the average count.
+        clip_limit: Limit of the contrast: the maximum count of a value in the histogram of a tile, as a multiple of the average count.
         tiles: Number of rows and columns of tiles.
 
     >>> image = np.arange(64, dtype=np.uint8).reshape(8, 8)
@@ -173,7 +173,7 @@ class CLAHE(_Maybe):
 @checked
 @dataclass(frozen=True)
 class HistEq(Transform):
-    """Equalize the common histogram of all channels (:func:`highway.functional.image_histogram_equalization`).
+    """Equalize the histogram of all channels together (:func:`highway.functional.image_histogram_equalization`).
 
     The same function maps the values of every channel to the range from 0 to 255.
 

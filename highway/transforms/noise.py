@@ -1,4 +1,4 @@
-"""Transforms that add noise or erase parts. They move no pixels, so boxes, points and masks do not change."""
+"""Transforms that add noise or erase parts of the image. They move no pixels, so boxes, points and masks do not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Quality = Annotated[tuple[int, int], Range(ge=1, le=100), Predicate(lambda some:
 
 
 class _Seeded(Transform):
-    """A transform whose parameter is a seed, because the number of random numbers depends on the image."""
+    """A transform that needs many random numbers per image. Its parameter is the seed of these numbers."""
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
         return None if rng is None else int(rng.integers(2**63))
@@ -42,9 +42,9 @@ class AdditiveNoise(_Seeded):
 
     Args:
         strength: Factor by which the noise is multiplied.
-        mu: Mean of the noise before it is multiplied, in the units of the image's values.
-        sigma: Standard deviation of the noise before it is multiplied, in the units of the image's values, at least 0. The default suits
-            images with values from 0 to 255.
+        mu: Mean of the noise before the multiplication, in units of pixel values.
+        sigma: Standard deviation of the noise before the multiplication, in units of pixel values, at least 0. The default is for images
+            with values from 0 to 255.
 
     >>> image = np.full((1, 4), 100, np.uint8)
     >>> AdditiveNoise(strength=1, sigma=10)(image, np.random.default_rng(0))
@@ -65,8 +65,8 @@ class GaussianNoise(_Seeded):
     """Add normal noise of a random standard deviation to each value. Without ``rng``, the image does not change.
 
     Args:
-        sigma: Minimum and maximum standard deviation, in the units of the image's values.
-        mean: Mean of the noise, in the units of the image's values.
+        sigma: Minimum and maximum standard deviation, in units of pixel values.
+        mean: Mean of the noise, in units of pixel values.
 
     >>> image = np.full((1, 4), 100, np.uint8)
     >>> GaussianNoise(sigma=(5, 25))(image, np.random.default_rng(0))
@@ -78,7 +78,7 @@ class GaussianNoise(_Seeded):
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
         least, most = self.sigma
-        step = int(rng.integers(_STEPS + 1)) / _STEPS  # only a few different values, so that their tables can be cached
+        step = int(rng.integers(_STEPS + 1)) / _STEPS  # only a few different values, so that F.add_noise can cache a table for each value
         return F.add_noise(image, 1.0, self.mean, least + (most - least) * step, rng)
 
 
@@ -115,8 +115,9 @@ class ISONoise(_Seeded):
     """Add the noise of a camera sensor at high ISO (:func:`highway.functional.iso_noise`). Without ``rng``, the image does not change.
 
     Args:
-        color_shift: Minimum and maximum rotation of the hue, as a fraction of the circle.
-        intensity: Minimum and maximum standard deviation of the noise, as a multiple of the standard deviation of the image's grey values.
+        color_shift: Minimum and maximum rotation of the hue, as a fraction of the colour circle.
+        intensity: Minimum and maximum standard deviation of the noise, as a multiple of the standard deviation of the grey values of the
+            image.
 
     >>> image = np.full((2, 2, 3), 100, np.uint8)
     >>> image[0] = 50
@@ -162,7 +163,7 @@ class _Holes(Transform):
 
     Args:
         p: Probability, from 0 to 1. Without ``rng``, the image does not change.
-        fill: Value of the boxes: a number, one number per channel, or ``"random"`` (noise over the full range).
+        fill: Value of the filled pixels: a number, one number per channel, or ``"random"`` for noise over the full range.
     """
 
     p: Probability = 0.5
@@ -194,8 +195,8 @@ class RandomErasing(_Holes):
     If none of ten random boxes fits into the image, the image does not change.
 
     Args:
-        scale: Minimum and maximum area of the box, as a fraction of the image's area.
-        ratio: Minimum and maximum width / height of the box. The ratio is uniform on a logarithmic scale.
+        scale: Minimum and maximum area of the box, as a fraction of the area of the image.
+        ratio: Minimum and maximum ratio width / height of the box. The ratio is uniform on a logarithmic scale.
 
     >>> image = np.full((5, 6), 9, np.uint8)
     >>> RandomErasing(p=1, scale=(0.1, 0.3))(image, np.random.default_rng(0))
@@ -231,8 +232,8 @@ class CoarseDropout(_Holes):
 
     Args:
         num_holes: Minimum and maximum number of boxes.
-        height: Minimum and maximum height of a box, as a fraction of the image's height.
-        width: Minimum and maximum width of a box, as a fraction of the image's width.
+        height: Minimum and maximum height of a box, as a fraction of the height of the image.
+        width: Minimum and maximum width of a box, as a fraction of the width of the image.
 
     >>> image = np.full((4, 10), 9, np.uint8)
     >>> CoarseDropout(p=1, num_holes=(2, 2), height=(0.3, 0.5))(image, np.random.default_rng(2))
@@ -265,8 +266,9 @@ class Cutout(_Holes):
     """Fill one box of fixed size at a random position, with probability ``p``.
 
     Args:
-        height: Height of the box. A float is a fraction of the image's height, from 0 to 1. An integer is a number of pixels, at least 1.
-        width: Width of the box. A float is a fraction of the image's width, from 0 to 1. An integer is a number of pixels, at least 1.
+        height: Height of the box. A float is a fraction of the height of the image, from 0 to 1. An integer is a number of pixels, at least
+            1.
+        width: Width of the box. A float is a fraction of the width of the image, from 0 to 1. An integer is a number of pixels, at least 1.
 
     >>> image = np.full((4, 8), 9, np.uint8)
     >>> Cutout(p=1, height=2, width=3)(image, np.random.default_rng(0))
@@ -285,12 +287,15 @@ class Cutout(_Holes):
 
 
 def _share(side: float, length: int) -> float:
-    """Return a side as a fraction of a length, at most 1. If ``side`` is an integer, it is a number of pixels."""
+    """Return a side as a fraction of ``length``, at most 1. An integer ``side`` is a number of pixels."""
     return min(1.0, side / length) if isinstance(side, int) else side
 
 
 def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:
-    """Return boxes within an image of ``size``. Each box has a row of four numbers from 0 to 1, which determine its size and position."""
+    """Return boxes in an image of ``size``.
+
+    The four numbers in a row of ``numbers``, from 0 to 1, determine the size and position of a box.
+    """
     (rows, columns), (low, high), (narrow, wide) = size, height, width
     boxes = []
     for tall, broad, down, right in numbers:

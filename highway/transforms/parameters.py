@@ -1,4 +1,4 @@
-"""Types of transform parameters with their ranges. NaN and infinity are refused where they make no sense."""
+"""Types for the parameters of transforms, with the allowed ranges. Most types do not allow NaN and infinity."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from highway.parameters.ranges import Predicate, Range
 
-_LIMIT = 2.0**53  # a larger value is probably a mistake
+_LIMIT = 2.0**53  # greater values are probably mistakes
 
 Number = Annotated[float, Range(gt=-_LIMIT, lt=_LIMIT, words="a finite number")]
 Amount = Annotated[float, Range(ge=0, lt=_LIMIT, words="a finite number, at least 0")]

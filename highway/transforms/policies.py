@@ -1,6 +1,7 @@
-"""Augmentation policies, such as RandAugment. They apply random operations to the image and its boxes, points and mask.
+"""Augmentation policies, such as RandAugment. They apply random operations to an image and its boxes, points and mask.
 
-The operations and magnitudes are the same as in torchvision and the papers. Operations on values have the same results as in Pillow.
+The operations and magnitudes are the same as in torchvision and the papers. Operations that change pixel values return the same results as
+in Pillow.
 """
 
 from __future__ import annotations
@@ -88,14 +89,14 @@ def operations_of(interpolation: F.Linear, fill: F.Fill) -> Mapping[str, Transfo
 
 
 class _Policy(Steps):
-    """A transform that draws operations and their magnitudes. Without ``rng``, it applies no operation."""
+    """Base class of policies. A policy draws operations and their magnitudes. Without ``rng``, it applies no operation."""
 
     interpolation: F.Linear
     fill: F.Fill
 
     @abstractmethod
     def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
-        """Yield the operations to apply, each with its magnitude."""
+        """Yield the names of the operations to apply, each with its magnitude."""
 
     def draw(self, size: Size, rng: Generator | None) -> list[Step]:
         if rng is None:
@@ -121,12 +122,13 @@ def _magnitude(space: Space, kind: str, level: float, size: Size, rng: Generator
 @checked
 @dataclass(frozen=True)
 class RandAugment(_Policy):
-    """Apply random operations out of 14, all at the same level of magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
+    """Apply random operations from a set of 14, all at the same magnitude level ("RandAugment", Cubuk et al. 2020). uint8 only.
 
     Args:
-        num_ops: Number of operations. An operation can be drawn several times.
-        magnitude: Level of the magnitude, from 0 to ``num_magnitude_bins - 1``. Each operation has its own magnitude at this level.
-        num_magnitude_bins: Number of levels of magnitude.
+        num_ops: Number of operations. The same operation can be drawn several times.
+        magnitude: Magnitude level, from 0 to ``num_magnitude_bins - 1``. Each operation has a table that converts this level to a
+            magnitude.
+        num_magnitude_bins: Number of magnitude levels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
 
@@ -156,10 +158,10 @@ class RandAugment(_Policy):
 @checked
 @dataclass(frozen=True)
 class TrivialAugmentWide(_Policy):
-    """Apply one random operation out of 14 with a random magnitude ("TrivialAugment", Müller and Hutter 2021). uint8 only.
+    """Apply one random operation from a set of 14, with a random magnitude ("TrivialAugment", Müller and Hutter 2021). uint8 only.
 
     Args:
-        num_magnitude_bins: Number of levels of magnitude.
+        num_magnitude_bins: Number of magnitude levels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
 
@@ -182,7 +184,9 @@ class TrivialAugmentWide(_Policy):
 @checked
 @dataclass(frozen=True)
 class AutoAugment(_Policy):
-    """Apply a random pair of operations, each with its own probability ("AutoAugment", Cubuk et al. 2019). uint8 only.
+    """Select a random pair of operations, and apply each operation with its own probability. uint8 only.
+
+    From "AutoAugment", Cubuk et al. 2019.
 
     Args:
         policy: Name of the dataset for which the pairs of operations were found: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``.
@@ -207,7 +211,7 @@ class AutoAugment(_Policy):
 
 
 class _Mixed(NamedTuple):
-    own: float  # the weight of the unchanged image
+    own: float  # the weight of the original image
     parts: list[float]
     chains: list[list[Step]]
 
@@ -215,16 +219,19 @@ class _Mixed(NamedTuple):
 @checked
 @dataclass(frozen=True)
 class AugMix(Transform):
-    """Mix the image with augmented copies of it ("AugMix", Hendrycks et al. 2020). Without ``rng``, the image does not change. uint8 only.
+    """Mix the image with augmented copies of the image ("AugMix", Hendrycks et al. 2020). uint8 only.
+
+    Without ``rng``, the image does not change.
 
     Boxes, points and masks do not change, even if ``geometric`` is true. If an item has boxes, points or masks, set ``geometric=False``.
 
     Args:
-        severity: Number of levels of magnitude from which to draw, from 1 to 10. The levels are 0 to ``severity - 1``, out of 0 to 9.
+        severity: Number of magnitude levels from which to draw, from 1 to 10. The drawn levels are 0 to ``severity - 1``. The highest
+            possible level is 9.
         mixture_width: Number of augmented copies.
         chain_depth: Number of operations per copy. 0 means a random number from 1 to 3.
-        alpha: Parameter of the Beta and Dirichlet distributions from which the weights of the image and its copies are drawn.
-        all_ops: Whether to include brightness, contrast, colour and sharpness.
+        alpha: Parameter of two random distributions, Beta and Dirichlet. They determine the weights of the image and its copies.
+        all_ops: Whether to include changes of brightness, contrast, colour and sharpness.
         geometric: Whether to include operations that move pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
@@ -270,7 +277,7 @@ def _mixed(image: np.ndarray, own: float, parts: Sequence[float], others: Sequen
     """Return the weighted sum of images."""
     if (cv2 := cv2_or_none()) and (image.ndim == 2 or image.shape[2] <= 4):
         mixed, share = image, own
-        for part, other in zip(parts, others, strict=True):  # compute running means, because sums would saturate
+        for part, other in zip(parts, others, strict=True):  # running means, because sums of uint8 images would saturate
             share += part
             mixed = cv2.addWeighted(mixed, 1 - part / share, other, part / share, 0).reshape(image.shape) if share else mixed
         return mixed

@@ -1,4 +1,4 @@
-"""The magnitudes of the policies' operations, and AutoAugment's pairs of operations for three datasets."""
+"""The magnitudes of operations in policies, and the pairs of operations in AutoAugment for three datasets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class Magnitudes(NamedTuple):
     lowest: float
     highest: float
     signed: bool = True
-    unit: Literal["", "whole", "side"] = ""  # "whole": a whole number; "side": a fraction of the image's side, rounded to whole pixels
+    # "whole": a whole number; "side": a fraction of the height or width of the image, rounded down to whole pixels.
+    unit: Literal["", "whole", "side"] = ""
 
     def at(self, level: float, side: int) -> float:
         """Return the magnitude at a level from 0 to 1."""
@@ -52,10 +53,10 @@ MIX = _space(0.3, Magnitudes(0, 1 / 3, unit="side"), 30, 0.9, (4, 0))
 ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
 
 Change = tuple[str, float, int | None]
-LEVELS = 10  # number of levels of magnitude in AutoAugment and AugMix
+LEVELS = 10  # number of magnitude levels in AutoAugment and AugMix
 
-# Name, probability and level of magnitude: from the tables in the appendix of "AutoAugment: Learning augmentation policies from data",
-# Cubuk et al. 2019.
+# Name, probability and magnitude level, from the tables in the appendix of "AutoAugment: Learning augmentation policies from data", Cubuk
+# et al. 2019.
 SUB_POLICIES: Mapping[str, tuple[tuple[Change, Change], ...]] = {
     "imagenet": (
         (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),

@@ -1,6 +1,6 @@
-"""Change many small images by few calls. A transform that changes each row independently is called with several stacked images.
+"""Transform many small images with few calls. A transform that changes each row independently is called with several stacked images.
 
-The images are stacked vertically. Each call takes some microseconds, which is most of the time for an image of 32x32 pixels.
+The images are stacked vertically. A call takes some microseconds. For an image of 32x32 pixels, this is most of the total time.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from highway.transforms.compose import Chain, Step, note
 
 Images = np.ndarray | list[np.ndarray]
 
-_LARGEST = 2**14  # maximum number of bytes of an image; for larger images, the pixels take longer than the calls
-_AT_ONCE = 2**17  # number of bytes of images per call, so that images and results fit into the CPU caches
+_LARGEST = 2**14  # maximum size of an image in bytes; for larger images, the time of a call does not matter
+_AT_ONCE = 2**17  # size of the images per call in bytes; images and results then fit into the CPU caches
 
 
 def is_rowwise(transform: object) -> bool:
-    """Return whether a transform's own class sets ``rowwise = True``. Subclasses do not inherit it: they might need whole images."""
+    """Return whether the class of a transform sets ``rowwise = True``. Subclasses might need whole images, so they do not inherit it."""
     return vars(type(transform)).get("rowwise") is True
 
 
 def at_once(transforms: Sequence[object], images: object) -> int:
-    """Return the number of images to change by one call. It can be above 1 only for an array ``(B, H, W, C)`` of small images."""
+    """Return the number of images to transform in one call: 1, or more for an array ``(B, H, W, C)`` of small images."""
     if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.size):
         return 1
     size = images[0].nbytes
@@ -33,21 +33,21 @@ def at_once(transforms: Sequence[object], images: object) -> int:
 
 
 def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], first: int, last: int) -> Images:
-    """Apply a chain to some images of a batch. The result is bit-identical to one call per image.
+    """Apply a chain to some images of a batch. The results are exactly the same as with one call per image.
 
     Args:
         chain: The transforms.
         images: The batch, ``(B, H, W, C)``.
         params: The parameters of each image.
         first: Index of the first image to change.
-        last: Index after the last image to change.
+        last: Index of the last image to change, plus 1.
 
     Returns:
         An array, or a list if the results differ in shape or dtype.
     """
     done: Images = images[first:last]
     for together, part in groupby(zip(*params[first:last], strict=True), lambda several: is_rowwise(several[0].transform)):
-        places, alone = list(part), list[np.ndarray]()  # places: for each place in the chain, the steps of all images
+        places, alone = list(part), list[np.ndarray]()  # places: for each transform of the chain, the steps of all images
         several_at_once = together and isinstance(done, np.ndarray) and done.shape[1:3] == places[0][0].size
         try:
             if several_at_once:
@@ -65,7 +65,7 @@ def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], firs
 
 
 def _by_params(images: Images, several: Sequence[Step]) -> Images:
-    """Change images by one call for all images with equal parameters."""
+    """Transform images, with one call for all images that have equal parameters."""
     if not isinstance(images, np.ndarray):
         return [step.transform.image(image, step.params) for image, step in zip(images, several, strict=True)]
     place, transform, _, _ = several[0]
@@ -89,7 +89,7 @@ def _by_params(images: Images, several: Sequence[Step]) -> Images:
 
 
 def _as_one(transform: TransformLike, images: np.ndarray, params: object) -> np.ndarray:
-    """Stack images vertically and change them as one image."""
+    """Stack images vertically, and transform them as one image."""
     count, height = images.shape[:2]
     tall = transform.image(images.reshape(count * height, *images.shape[2:]), params)
     return tall.reshape(count, height, *tall.shape[1:])

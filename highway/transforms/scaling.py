@@ -17,7 +17,7 @@ from highway.transforms.parameters import Number, PerChannel
 @checked
 @dataclass(frozen=True)
 class RescaleImages(Transform):
-    """Return ``(image - offset) * scale`` as float32. The defaults map values from 0 to 255 to values from -1 to 0.992.
+    """Return ``(image - offset) * scale`` as float32. By default, values from 0 to 255 become values from -1 to 0.992.
 
     Args:
         scale: A number, or one number per channel.
@@ -73,7 +73,7 @@ class ToFloat(Transform):
     """Return the image times ``scale`` as float32.
 
     Args:
-        scale: Factor. The default maps values from 0 to 255 to values from 0 to 1.
+        scale: The factor. With the default, values from 0 to 255 become values from 0 to 1.
 
     >>> ToFloat()(np.array([[0, 255]], np.uint8))
     array([[0., 1.]], dtype=float32)
@@ -95,7 +95,7 @@ class ToUint8(Transform):
     """Return floats times ``scale`` as uint8, rounded and saturated. uint8 images do not change.
 
     Args:
-        scale: Factor. The default maps values from 0 to 1 to values from 0 to 255.
+        scale: The factor. With the default, values from 0 to 1 become values from 0 to 255.
 
     >>> ToUint8()(np.array([[0, 0.2, 1]], np.float32))
     array([[  0,  51, 255]], dtype=uint8)
@@ -117,7 +117,7 @@ class MinMaxNormalize(Transform):
     Args:
         min: Minimum of the result.
         max: Maximum of the result.
-        all_channel: Whether to use the minimum and maximum of all channels together. ``False`` scales each channel separately.
+        all_channel: Whether to use the minimum and maximum of all channels together. With ``False``, each channel is scaled separately.
 
     >>> MinMaxNormalize(min=1, max=3)(np.array([[50, 100, 150]], np.uint8)).round(3)
     array([[1., 2., 3.]], dtype=float32)
@@ -134,11 +134,10 @@ class MinMaxNormalize(Transform):
 @checked
 @dataclass(frozen=True)
 class MeanVarianceNormalize(Transform):
-    """Return ``(image - mean) / deviation`` as float32, with the image's own mean and standard deviation.
+    """Return ``(image - mean) / deviation`` as float32, with the mean and standard deviation of the image.
 
     Args:
-        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses the mean and deviation of each channel
-            separately.
+        all_channel: Whether to use the mean and deviation of all channels together. With ``False``, each channel is normalized separately.
 
     >>> MeanVarianceNormalize()(np.array([[1, 3]], np.uint8))
     array([[-1.,  1.]], dtype=float32)

@@ -24,16 +24,16 @@ class Resize(Geometric):
     """Resize the image.
 
     Args:
-        shape: With mode ``"resize"``, (height, width) in pixels, or a float as a factor, above 0 and at most 10: 0.5 halves height and
-            width. With any other mode, the length of one side in pixels. The aspect ratio then does not change.
-        mode: ``"resize"``, or the side whose length is ``shape``: ``"width"``, ``"shorter"`` or ``"longer"``.
+        shape: With mode ``"resize"``, the new (height, width) in pixels, or a float as the factor, above 0 and at most 10. With any other
+            mode, the new length of one side in pixels. The aspect ratio then does not change.
+        mode: ``"resize"``, or the side that gets the length ``shape``: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.
 
     Raises:
         ConfigError: ``shape`` does not fit the mode, for example an int with mode ``"resize"`` (on construction).
-        ValueError: with mode ``"width"`` or ``"shorter"``, the result would have more than 100 times as many pixels as the image, and more
-            than 100 times as many pixels as a square with this side.
+        ValueError: with mode ``"width"`` or ``"shorter"``, the result would have more than 100 times as many pixels as the image, and also
+            more than 100 times as many pixels as a square whose sides have the length ``shape``.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> Resize((224, 224))(photo).shape, Resize(256, mode="shorter")(photo).shape, Resize(0.5)(photo).shape
@@ -52,7 +52,7 @@ class Resize(Geometric):
             require(
                 0 < self.shape <= 10, self, "shape", "a share of the image's size, above 0 and at most 10, or (height, width) in pixels"
             )
-        else:  # refuse an integer, because it is ambiguous: a percentage in Highway (2017), but the shorter edge in other libraries
+        else:  # an integer is ambiguous: a percentage in Highway (2017), but the shorter edge in other libraries
             good = isinstance(self.shape, tuple) and min(self.shape) >= 1
             require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
 
@@ -102,17 +102,17 @@ class _Scaled(Geometric):
 @checked
 @dataclass(frozen=True)
 class ResizeShortestEdge(_Scaled):
-    """Resize the image so that its shorter edge has a random length from a list. Without ``rng``, use the first length.
+    """Resize the image. The new length of its shorter edge is a random choice from a list. Without ``rng``, it is the first length.
 
     Args:
-        short_edge_length: The length of the shorter edge in pixels, or a list of lengths from which to choose.
-        max_size: Maximum length of the longer edge in pixels, at least the maximum of ``short_edge_length``. If the longer edge would
-            exceed this length, both edges become shorter.
+        short_edge_length: The new length of the shorter edge in pixels, or a list of lengths.
+        max_size: Maximum new length of the longer edge in pixels, at least the maximum of ``short_edge_length``. If the longer edge would
+            exceed this maximum, both edges are reduced.
         interpolation: See :class:`Resize`.
 
     Raises:
-        ValueError: ``max_size`` is ``None``, and the result would have more than 100 times as many pixels as the image, and more than 100
-            times as many pixels as a square with the shorter edge.
+        ValueError: ``max_size`` is ``None``, and the result would have more than 100 times as many pixels as the image, and also more than
+            100 times as many pixels as a square whose sides have the length of the new shorter edge.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> ResizeShortestEdge([240, 270], max_size=333)(photo, np.random.default_rng(0)).shape
@@ -143,11 +143,10 @@ class ResizeShortestEdge(_Scaled):
 
 
 def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
-    """Return the new size of an image after one edge was set to a requested length.
+    """Return ``new``, the size of a resized image, if it is not too large.
 
-    Raises:
-        ValueError: the result would have more than 100 times as many pixels as the image, and more than 100 times as many pixels as a
-            square whose sides have the requested length.
+    Raises: ValueError: the result would have more than 100 times as many pixels as the image, and more than 100 times as many pixels as a
+    square whose sides have the requested length.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
@@ -163,14 +162,15 @@ _MOST_TIMES = 100
 @checked
 @dataclass(frozen=True)
 class RandomResize(_Scaled):
-    """Resize height and width by random factors. Without ``rng``, the image does not change.
+    """Resize the height and width of the image by random factors. Without ``rng``, the image does not change.
 
     Args:
-        xrange: Minimum and maximum factor of the width, at most 10. Integers are also factors, not numbers of pixels.
-        yrange: Minimum and maximum factor of the height. ``None`` uses the factor of the width, which keeps the aspect ratio.
-        minimum: Minimum height and width of the result in pixels. This can change the aspect ratio.
-        aspect_ratio_thres: Maximum difference between the two factors, as a fraction of the width's factor. 0 keeps the aspect ratio. If
-            ``xrange`` and ``yrange`` do not permit such a difference, the difference is the smallest that they permit.
+        xrange: Minimum and maximum factor of the width, at most 10. Integers are also factors, not pixels.
+        yrange: Minimum and maximum factor of the height. With ``None``, the height has the same factor as the width, so the aspect ratio
+            does not change.
+        minimum: Minimum height and width of the result in pixels. This minimum can change the aspect ratio.
+        aspect_ratio_thres: Maximum difference between the two factors, as a fraction of the width factor. With 0, the aspect ratio does not
+            change. If ``xrange`` and ``yrange`` do not allow such a small difference, the smallest possible difference is used.
         interpolation: See :class:`Resize`.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
@@ -195,7 +195,7 @@ class RandomResize(_Scaled):
         return max(round(size[0] * y), self.minimum[0], 1), max(round(size[1] * x), self.minimum[1], 1)
 
     def _factors(self, rng: Generator) -> tuple[float, float]:
-        """Return a random factor for the width, and a random factor for the height within the permitted difference."""
+        """Return a random factor for the width, and a random factor for the height."""
         x = uniform(*self.xrange, rng)
         if self.yrange is None:
             return x, x
@@ -210,9 +210,9 @@ class RandomResize(_Scaled):
 @checked
 @dataclass(frozen=True)
 class LargeScaleJitter(_Scaled):
-    """Resize the image to fit into ``target_size`` times a random factor, with the same aspect ratio. Without ``rng``, the factor is 1.
+    """Resize the image to fit into ``target_size`` times a random factor, and keep its aspect ratio. Without ``rng``, the factor is 1.
 
-    This transform is the same as torchvision's ``ScaleJitter``. To also crop and pad to ``target_size``, as in "Simple copy-paste is a
+    This transform does the same as torchvision's ``ScaleJitter``. To also crop and pad to ``target_size``, as in "Simple copy-paste is a
     strong data augmentation method" (Ghiasi et al. 2021), add ``Paste(target_size, "random")`` after this transform.
 
     Args:

@@ -1,4 +1,4 @@
-"""Transforms that warp the image by a matrix, with interpolation."""
+"""Transforms that warp the image by a matrix. They interpolate between pixels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highway.transforms.parameters import Amount, Centers, Degrees, Factors, Per
 
 
 class Warp(Geometric):
-    """A transform that warps the image by a matrix. Consecutive warps in a chain become one warp, by the product of the matrices.
+    """Base class of transforms that warp the image by a matrix. Consecutive warps are combined by multiplying their matrices.
 
     >>> class Squeeze(Warp):
     ...     interpolation = "bilinear"
@@ -36,7 +36,7 @@ class Warp(Geometric):
 
     @abstractmethod
     def matrix(self, params: Any, size: Size) -> np.ndarray | None:
-        """Return the matrix that maps points: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective), or ``None`` for the identity."""
+        """Return the matrix that maps points to new points: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective); ``None``: no change."""
 
     def image(self, image: np.ndarray, params: Any) -> np.ndarray:
         return self._warped(image, params, self.interpolation, self.fill)
@@ -56,7 +56,7 @@ class Warp(Geometric):
 
 @dataclass(frozen=True)
 class JoinedWarps(Warp):
-    """Consecutive warps as one warp. Its parameters are the product of their matrices, and the size of the result."""
+    """Several consecutive warps, combined into one warp. Its parameters are the product of the matrices, and the size of the result."""
 
     warps: tuple[Warp, ...]
     interpolation: F.Sampling = "bilinear"
@@ -73,7 +73,7 @@ class JoinedWarps(Warp):
 
 
 def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np.ndarray, Size]]:
-    """Return a warp that replaces several warps, and its parameters. ``run`` has each warp with its parameters and its input's size."""
+    """Combine warps. Return one warp and its parameters. ``run`` contains each warp, its parameters, and the size of its input."""
     whole, (last, params, size) = np.eye(3), run[-1]
     for warp, drawn, before in run:
         matrix = warp.matrix(drawn, before)
@@ -84,7 +84,7 @@ def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np
 
 
 def joins(one: object, other: object) -> bool:
-    """Return whether two consecutive warps can become one warp. Both must interpolate, with the same fill colour."""
+    """Return whether two consecutive warps can be combined. Both must interpolate, and have the same fill value."""
     return (
         isinstance(one, Warp)
         and isinstance(other, Warp)
@@ -103,13 +103,12 @@ class Rotate(Warp):
     Without ``rng``, the image does not change.
 
     Args:
-        angle: Maximum angle in degrees, at least 0. If it is an int, the random angle is a whole number of degrees.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline: 0 is nearest, 1 is bilinear, and 2 to 5 are smoother and
-            many times slower. Masks always use ``"nearest"``.
-        reshape: Whether to enlarge the result to hold the whole rotated image. The images of a batch then differ in size.
-        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, only 0.
-        mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see
-            :class:`Shift`. Reflected and wrapped copies of the image get no boxes and points.
+        angle: Maximum angle in degrees, at least 0. If it is an integer, the random angle is a whole number of degrees.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline. 0 means nearest, and 1 means bilinear. 2 to 5 are smoother,
+            but many times slower. Masks always use ``"nearest"``.
+        reshape: Whether the result is larger, so that it contains the whole rotated image. The images of a batch then differ in size.
+        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, it must be 0.
+        mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see :class:`Shift`.
         center_range: Minimum and maximum of the random centre, as fractions of width and height. Not allowed with ``reshape``.
         step_deg: Draw only multiples of this angle in degrees.
 
@@ -160,7 +159,8 @@ class Rotate(Warp):
 class Zoom(Warp):
     """Zoom in or out by a random factor from ``1 - fac`` to ``1 + fac``. Without ``rng``, the image does not change.
 
-    A smaller image is placed at a random position on a background of 0. A larger image is cropped to its old size at a random position.
+    If the image becomes smaller, it is placed at a random position on a background of 0. If it becomes larger, it is cropped to its
+    original size at a random position.
 
     Args:
         fac: Maximum distance of the factor from 1, at least 0 and below 1.
@@ -190,9 +190,9 @@ class Zoom(Warp):
 @checked
 @dataclass(frozen=True)
 class RotateAndCropValid(Warp):
-    """Rotate the image around its centre by a random angle, and crop the largest box that lies within the rotated image.
+    """Rotate the image around its centre by a random angle, and crop the largest box that is completely inside the rotated image.
 
-    Results have different sizes, so add a :class:`Resize` after this transform. Without ``rng``, the image does not change.
+    The results have different sizes, so add a :class:`Resize` after this transform. Without ``rng``, the image does not change.
 
     Args:
         angle: Maximum angle in degrees, in both directions, at least 0.
@@ -227,7 +227,7 @@ class RotateAndCropValid(Warp):
 
 
 def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
-    """Return the height and width of the largest upright box within an image rotated by an angle."""
+    """Return the height and width of the largest upright box inside a rotated image."""
     sine, cosine = abs(math.sin(angle)), abs(math.cos(angle))
     (short, long), upright = sorted(size), size[1] >= size[0]
     if short <= 2 * sine * cosine * long or abs(sine - cosine) < 1e-10:  # two corners of the box touch the longer side
@@ -238,7 +238,7 @@ def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
 
 
 def _drawn_angle(most: int | float, step: float | None, rng: Generator) -> float:
-    """Return a random angle from ``-most`` to ``most``: a multiple of ``step``, or of whole degrees if ``most`` is an int."""
+    """Return a random angle from ``-most`` to ``most``: a multiple of ``step`` if given, otherwise whole degrees if ``most`` is an int."""
     share = rng.random()
     if step is not None:
         steps = int(most / step + 1e-9)
@@ -258,7 +258,7 @@ def _check_mode(warp: Warp) -> None:
 
 
 class _Affine(Warp):
-    """A transform that draws an affine map around the centre."""
+    """A transform that draws a random affine map around the centre of the image."""
 
     rotate: Degrees = 0.0
     translate: tuple[Amount, Amount] = (0.0, 0.0)
@@ -287,11 +287,11 @@ class _Affine(Warp):
 @checked
 @dataclass(frozen=True)
 class Affine(_Affine):
-    """Rotate, scale, shear and shift the image around its centre by random amounts. Without ``rng``, the image does not change.
+    """Rotate, scale, shear and shift the image by random amounts, around its centre. Without ``rng``, the image does not change.
 
     Args:
         rotate: Maximum angle in degrees, in both directions.
-        translate: Maximum shift as fractions of width and height, in both directions.
+        translate: Maximum shift in both directions, as fractions of the width and height of the image.
         scale: Minimum and maximum factor.
         shear: Maximum shear in degrees, in both directions. The shears of x and y are drawn separately.
         interpolation: See :class:`Rotate`.
@@ -339,10 +339,10 @@ class Shear(_Affine):
 @checked
 @dataclass(frozen=True)
 class Translate(_Affine):
-    """Shift the image by a random amount, which can be a fraction of a pixel. Without ``rng``, the image does not change.
+    """Shift the image by a random amount, which can include fractions of a pixel. Without ``rng``, the image does not change.
 
     Args:
-        translate: Maximum shift as fractions of width and height, in both directions.
+        translate: Maximum shift in both directions, as fractions of the width and height of the image.
         interpolation: See :class:`Rotate`.
         fill: Value of new pixels: a number, or one number per channel.
         mode: See :class:`Rotate`.
@@ -364,7 +364,7 @@ class Perspective(Warp):
     """Move each corner of the image inwards by a random amount, with probability ``p``. Without ``rng``, the image does not change.
 
     Args:
-        distortion_scale: Maximum distance by which a corner moves, as a fraction of half the width and half the height.
+        distortion_scale: Maximum shift of a corner, as a fraction of half the width and half the height of the image.
         p: Probability, from 0 to 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
@@ -383,7 +383,7 @@ class Perspective(Warp):
     fill: PerChannel = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> np.ndarray | None:
-        """Return the shift of each corner, float64 ``(4, 2)``: upper left, upper right, lower right, lower left."""
+        """Return the shift of each corner, float64 ``(4, 2)``, in the order upper left, upper right, lower right, lower left."""
         if rng is None or not happens(self.p, rng):
             return None
         moved: np.ndarray = rng.random((4, 2)) * _INWARDS * (self.distortion_scale / 2 * size[1], self.distortion_scale / 2 * size[0])

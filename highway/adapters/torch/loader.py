@@ -32,34 +32,34 @@ T = TypeVar("T", covariant=True)
 class DataLoader(torch.utils.data.DataLoader[T]):
     """A ``torch.utils.data.DataLoader`` whose state resumes in the middle of an epoch.
 
-    By default, worker processes, seeds, order, batches and errors are the same as in torch. highway adds:
+    By default, worker processes, seeds, order, batches and errors are the same as in torch. This class adds:
 
     - :meth:`state_dict` and :meth:`load_state_dict` resume at any batch, with any sampler and dataset, as in torchdata's
-      ``StatefulDataLoader``. If the number of workers is unchanged, random transforms continue bit for bit.
-    - An error of a sample has a note that names the sample. If a worker dies, the error names the samples that the worker held.
-    - With ``workers="threads"``, several threads read each batch together. The first batch comes sooner, and the threads share one dataset.
+      ``StatefulDataLoader``. If the number of workers has not changed, random transforms also continue exactly.
+    - If reading a sample raises an error, a note names the sample. If a worker dies, the error names the samples that the worker held.
+    - With ``workers="threads"``, several threads read each batch together. The first batch comes sooner, and all threads share one dataset.
 
-    ``DataLoader(pipeline)`` yields the items of a :class:`~highway.Pipeline`, with tensors in place of arrays. Each loop is one epoch.
+    ``DataLoader(pipeline)`` yields the items of a :class:`~highway.Pipeline`, with tensors instead of arrays. Each loop is one epoch.
 
     Args:
         dataset: A map-style dataset, an ``IterableDataset``, or a :class:`~highway.Pipeline`.
         batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout: As in torch.
         worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order: As in torch.
-        snapshot_every_n_steps: Each worker calls ``state_dict`` of an ``IterableDataset`` after this number of batches. 0 means never.
-            After a resume, the worker reads the batches since this call again, and drops them.
-        workers: ``"processes"``, as in torch, or ``"threads"``. With threads, an error is raised if the dataset's first samples change when
-            several threads read them. ``None`` chooses threads for highway's own datasets and for classes with ``__thread_safe__ = True``,
-            unless you pass ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``. Otherwise it chooses processes.
+        snapshot_every_n_steps: Each worker calls ``state_dict`` of an ``IterableDataset`` whenever it has read this number of batches. 0
+            means never. After a resume, the worker reads the batches since the last call again, and drops them.
+        workers: ``"processes"`` (as in torch) or ``"threads"``. With threads, an error is raised if the first samples differ when several
+            threads read them. ``None`` selects threads for datasets of highway and for classes with ``__thread_safe__ = True``, unless you
+            pass ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``. Otherwise, it selects processes.
         isolated: Whether the threads run in a separate process until the loader is closed or deleted. The dataset must be picklable.
-        per_worker: Whether each thread has its own copy of the dataset, made by ``copy.deepcopy``.
-        shard: Whether each rank reads only its part of the dataset, as with ``DistributedSampler``. You need not call ``set_epoch``.
-        budget_mb: Megabytes of shared memory for batches from isolated threads.
-        rank, world_size: The rank and the number of ranks for ``shard``. By default, they come from ``torch.distributed``, or from the
+        per_worker: Whether each thread has its own copy of the dataset (``copy.deepcopy``).
+        shard: Whether each rank reads only its part of the dataset, as with ``DistributedSampler``. Calling ``set_epoch`` is not necessary.
+        budget_mb: With ``isolated``, megabytes of shared memory for the batches.
+        rank, world_size: With ``shard``, the rank and the number of ranks. The defaults come from ``torch.distributed``, or from the
             environment (torchrun, srun).
 
     Raises:
         ValueError: torch does not allow this combination of arguments.
-        ConfigError: highway does not allow this combination of arguments; or threads cannot read the dataset (at the first loop).
+        ConfigError: highway does not allow this combination of arguments; or threads cannot safely read the dataset (at the first loop).
 
     >>> loader = DataLoader(range(6), batch_size=2, shuffle=True)
     >>> batches = iter(loader)
@@ -104,9 +104,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.has_default_collate = collate_fn is None
         self._epoch = self._loops = 0
         self._progress: Any = None  # the progress of the last loop, or a snapshot of it
-        self._resumed: dict[str, Any] | None = None  # a snapshot that the next loop continues from
+        self._resumed: dict[str, Any] | None = None  # the snapshot (an internal state) from which the next loop resumes
         self._untouched: list[Any] = []  # the states of the process's generators when a state was loaded
-        self._received: Any = None  # the position of the loop, if another component reads batches ahead of it
+        self._received: Any = None  # the position of the loop, if an adapter between it and this loader reads batches in advance
         self._threads: Threads | None = None  # idle threads for the next loop
         self._loop_threads: list[Threads] = []
         self._is_loaded = False  # whether a state was loaded since the last loop
@@ -183,20 +183,20 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     @property
     def epoch(self) -> int:
-        """The number of the next loop's epoch, from 0."""
+        """The epoch of the next loop, from 0."""
         return self._epoch if self._pipeline is None else self._batches.epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch. If a state was loaded, begin the rest of its epoch.
+        """Begin the next epoch. If a state was loaded, continue its epoch.
 
         Raises:
-            Exception: an error of a sample, instead of its batch, with a note that names the sample.
+            Exception: reading a sample raised this error. A note names the sample.
         """
         self._is_loaded = self._is_loaded and is_called_by_lightning()
         return received_by_caller(self, self._after_empty_rest(self._begin()) if self._is_loaded else self._begin())
 
     def _after_empty_rest(self, rest: Iterator[Any]) -> Iterator[Any]:
-        """Yield the rest of an epoch. If the rest is empty, yield the next epoch, because Lightning saves states after the last batch."""
+        """Yield the remaining batches of an epoch. If there are none, yield the next epoch: Lightning saves states after the last batch."""
         for batch in rest:
             self._is_loaded = False
             yield batch
@@ -208,13 +208,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._pipeline is not None:
             return self._get_iterator()
         progress = self._progress
-        if self._resumed is None and getattr(progress, "is_untouched", False):  # a loop that was restarted before its first batch
+        if self._resumed is None and getattr(progress, "is_untouched", False):  # a resumed loop was restarted before its first batch
             self._resumed = progress.snapshot()
         if self._resumed is not None:
             self._epoch = self._resumed["epoch"]
             self._restore_generators()
         if self._iterator is not None and (self._resumed is not None or self._iterator.failure is not None):
-            self._iterator._shutdown_workers()  # these persistent workers are dead, or at another position than the loaded state
+            self._iterator._shutdown_workers()  # the persistent workers are dead, or not at the position of the loaded state
             self._iterator = None
         if self.shard:
             self.sampler.set_epoch(self._epoch)
@@ -251,7 +251,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             threads.close()
 
     def _restore_generators(self) -> None:
-        """Set the generators of the process to the loaded state, except generators that the program has set or used since then."""
+        """Restore the global random generators, except generators that the program has set or used since the state was loaded."""
         saved = (self._resumed or {}).pop("generators", None)
         if saved is not None:
             for generator, now, untouched, state in zip(GLOBAL, states_of(GLOBAL), self._untouched, saved, strict=True):
@@ -259,13 +259,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     set_state(generator, state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next loop, and call ``set_epoch`` of the samplers. By default, the loader counts the epochs itself.
+        """Set the epoch of the next loop, and call ``set_epoch`` of the samplers. Without this call, the loader counts the epochs.
 
         Args:
             epoch: The number of the epoch, from 0.
 
         Raises:
-            ConfigError: a state in the middle of another epoch than ``epoch`` was loaded, or the pipeline is in another epoch.
+            ConfigError: a loaded state is in the middle of another epoch, or the pipeline is in another epoch.
         """
         if self._pipeline is not None:
             self._batches.set_epoch(epoch)
@@ -284,11 +284,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._order().set_epoch(epoch)
 
     def position(self) -> Any:
-        """Return the position after the last batch that the last loop has read, to pass to :meth:`received`."""
+        """Return the position after the last batch that this loader has yielded, for :meth:`received`."""
         return self._batches.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
-        """Set the position whose state :meth:`state_dict` returns; see :meth:`highway.Pipeline.received`."""
+        """Make :meth:`state_dict` return the state at ``position``; see :meth:`highway.Pipeline.received`."""
         if self._pipeline is not None:
             self._batches.received(position)
             return
@@ -306,11 +306,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that the loop has received.
 
-        Call this method between two batches, or before or after a loop. After a resume, workers repeat the batches that they had read
-        ahead. If you call this method after the last batch, but before the loop has ended, the resumed loop yields no batches.
+        Call this method between two batches, or before or after a loop. After a resume, workers read the batches that they had read in
+        advance again. If called after the last batch, but before the end of the loop, the resumed loop yields no batches.
 
         Returns:
-            A dict that ``json`` can hold, except for the states of your own datasets and samplers.
+            A dict. ``json`` can serialize it, unless the states of your own datasets and samplers contain other types.
 
         Raises:
             PipelineError: a stage of a pipeline reads this loader; or a stage of this loader's pipeline does not support states.
@@ -328,17 +328,17 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] = ()) -> None:
         """Resume the next loop from a state.
 
-        The state contains the states of the global random number generators of torch (CPU), NumPy and Python. The next loop restores these
-        generators, except generators that your program has set or used since this call.
+        The state includes the global random number generators of torch (CPU), NumPy and Python. The next loop restores these generators,
+        except generators that your program has set or used since this call.
 
         Args:
-            state: The return value of :meth:`state_dict`. With ``{}``, the next loop reads all of epoch :attr:`epoch`. A loader of a
-                pipeline does not accept ``{}``, but accepts a list of the states of all ranks, for another number of ranks.
-            allow_changed: Names of stages or parameters whose change is only a warning, such as ``"batch_size"``. The error for any other
-                changed parameter shows its name.
+            state: The return value of :meth:`state_dict`. With ``{}``, the next loop begins :attr:`epoch` from its start (not for a
+                pipeline). For a pipeline, a list with the states of all ranks can be passed, to resume with another number of ranks.
+            allow_changed: Names of parameters (or stages of a pipeline) that can differ, such as ``"batch_size"``. A difference only logs a
+                warning.
 
         Raises:
-            PipelineError: the loader that saved the state had different parameters, or ``allow_changed`` contains an unknown name.
+            PipelineError: the state is not valid, or is from a loader with other parameters; or ``allow_changed`` contains an unknown name.
         """
         self._is_loaded = True
         if self._pipeline is not None:
@@ -361,16 +361,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     @property
     def why_here(self) -> str:
-        """Raise an error: this method was removed, because the loader no longer moves itself to another process."""
+        """Raise an error, because this property was removed."""
         raise AttributeError('DataLoader.why_here was removed: use loader.workers ("processes" or "threads") and loader.isolated')
 
     def as_torch(self) -> IterableDataset:
-        """Return an ``IterableDataset`` of the batches. Deprecated, because this loader is a ``torch.utils.data.DataLoader`` itself."""
+        """Return an ``IterableDataset`` of the batches. Deprecated, because this loader is a ``torch.utils.data.DataLoader``."""
         warnings.warn("DataLoader.as_torch() is deprecated: the loader is itself a DataLoader of torch", DeprecationWarning, stacklevel=2)
         return _Batches(self)
 
     def close(self) -> None:
-        """End the workers. The next loop starts new ones. Closing again does nothing."""
+        """End the workers. The next loop starts new workers. Closing again does nothing."""
         if self._pipeline is not None:
             self._batches.close()
         if self._iterator is not None and hasattr(self._iterator, "_shutdown_workers"):
