@@ -129,7 +129,11 @@ class PipelineAdapter(DataAdapter):
         self._passes.begin()
 
     def on_epoch_end(self) -> None:
-        """Note that Keras has ended an epoch. Raises: Exception: the error of a stage. TensorFlow has treated it as the end of the data."""
+        """Note that Keras has ended an epoch.
+
+        Raises:
+            Exception: the error of a stage. TensorFlow has treated it as the end of the data.
+        """
         if self._is_new:
             self._passes.begin_training(self._loops is None or self._loops.has_begun)
             self._is_new = False

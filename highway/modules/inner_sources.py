@@ -142,7 +142,11 @@ def ranks_of_all(sources: Sequence[Any]) -> Ranks:
 
 
 def length_of_epoch(source: Any) -> int:
-    """Return the number of items in an epoch of a source. Raises: TypeError: the source does not know its length."""
+    """Return the number of items in an epoch of a source.
+
+    Raises:
+        TypeError: the source does not know its length.
+    """
     return len(source if isinstance(source, Pipeline) else Pipeline([source]))
 
 
@@ -367,7 +371,8 @@ def component(source: Any) -> Any:
 def expect_source(owner: object, parameter: str, source: Any) -> None:
     """Check that the value of a parameter is a source.
 
-    Raises: ConfigError: the value is not a source. The message names the owner and the parameter.
+    Raises:
+        ConfigError: the value is not a source. The message names the owner and the parameter.
     """
     wrong = f"{type(owner).__name__}: {parameter} is not a source"
     try:

@@ -28,7 +28,10 @@ TRIES = 10  # maximum number of random boxes of RandomResizedCrop; then it uses 
 @checked
 @dataclass(frozen=True)
 class CenterCrop(Crop):
-    """Crop the centre of the image. Args: shape: Height and width in pixels.
+    """Crop the centre of the image.
+
+    Args:
+        shape: Height and width in pixels.
 
     Raises:
         ValueError: the image is smaller than ``shape``.

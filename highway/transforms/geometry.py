@@ -235,9 +235,10 @@ class D4(Rotate90):
 class Pad(Geometric):
     """Add pixels on each side of the image.
 
-    Args: size: Number of new pixels: on every side, as (above and below, left and right), or as (above, below, left, right). fill: Value of
-    the new pixels for mode ``"constant"``: a number, or one number per channel. mode: How to compute the new pixels, as in ``numpy.pad``.
-    Masks are padded with the same mode, or with 0 for ``"constant"``.
+    Args:
+        size: Number of new pixels: one number for every side, (above and below, left and right), or (above, below, left, right).
+        fill: Value of the new pixels for mode ``"constant"``: a number, or one number per channel.
+        mode: How to compute the new pixels, as in ``numpy.pad``. Masks are padded with the same mode, or with 0 for ``"constant"``.
 
     >>> Pad((1, 2), fill=7)(np.zeros((1, 1), np.uint8))
     array([[7, 7, 7, 7, 7],

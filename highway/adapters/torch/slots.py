@@ -97,8 +97,10 @@ class _Slot:
 class SlotReceiver:
     """The slots of a worker, in the process of the loader.
 
-    Args: given_back: Shared memory with a number for each slot: how many times the slot was given back. If the number is negative, the
-    worker drops the slot. num_workers: Number of workers.
+    Args:
+        given_back: Shared memory with a number for each slot: how many times the slot was given back. If the number is negative, the worker
+            drops the slot.
+        num_workers: Number of workers.
     """
 
     def __init__(self, given_back: torch.Tensor, num_workers: int) -> None:

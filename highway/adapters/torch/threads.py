@@ -236,7 +236,11 @@ class Threads:
                 self._early.append(self._pipeline.dequeue(block=False))
 
     def take(self, timeout: float | None) -> ThreadResult:
-        """Return the next batch. Raises: TimeoutError: there was no batch within ``timeout`` seconds."""
+        """Return the next batch.
+
+        Raises:
+            TimeoutError: there was no batch within ``timeout`` seconds.
+        """
         result: ThreadResult = self._early.popleft() if self._early else self._pipeline.dequeue(timeout=timeout)
         return result._replace(batch=as_tensors(result.batch))
 

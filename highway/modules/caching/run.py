@@ -42,7 +42,9 @@ log = logging.getLogger("highway")
 class CacheRun:
     """The stream of a cache: it writes the samples of the first epoch to the cache, and serves later epochs from the cache.
 
-    Args: cache: The parameters of the cache. before: The stages before the cache; empty if they are unknown.
+    Args:
+        cache: The parameters of the cache.
+        before: The stages before the cache. Empty if they are unknown.
     """
 
     cache: CacheOptions
