@@ -393,7 +393,6 @@ class CacheRun:
 
 
 def _is_whole(file: CacheFile, rows: list[int]) -> bool:
-    """Return whether these samples can be read."""
     try:
         file.columns(rows)
     except DamagedError:
