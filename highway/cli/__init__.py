@@ -1,5 +1,8 @@
-"""The command ``highway``. Each of its commands, such as ``run``, ``top`` and ``check``, is a module. This package may use all other
-packages.
+"""The command ``highway``.
+
+Each of its commands, such as ``run``, ``top`` and ``check``, is a module. This package may use all other packages.
+
+A *topology* is a YAML file with roles (kinds of processes) and the links between the roles.
 
 Exit codes: 0 for success, 1 for a failure at run time, 2 for wrong usage or a wrong file, 130 if interrupted, 143 if terminated. Begin with
 ``command``.

@@ -86,7 +86,7 @@ class Screen:
             self.print(f"highway: {text}")
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Show the states of the replicas. Call this method several times per second."""
+        """Show the states of the replicas (processes). Call this method several times per second."""
         lately = [self._recent.add(state.name, state.stats) if state.stats else None for state in states]
         if self._live:
             self._show_lines()

@@ -100,7 +100,7 @@ def account(
     """Return the account of each link at the end of a run.
 
     Args:
-        states: The last states of the replicas.
+        states: The last states of the replicas (processes).
         departures: The processes that have ended.
         ends: The links of each replica, by the replica's name.
         whole: The links that have all their ends in this run.

@@ -16,7 +16,7 @@ from highway.topology.graph import Edge, Graph, Node
 
 
 def annotate(graph: Graph, view: View) -> Graph:
-    """Return the graph with rates, queue levels and faults. The caption names the bottleneck and silent endpoints."""
+    """Return the graph with rates, queue levels and faults. The caption names the bottleneck, and HTTP endpoints that do not answer."""
     links = {link.link: link for link in traffic(view.samples)}
     nodes = [_node(node, [one for one in view.samples if one.state.role == node.name]) for node in graph.nodes]
     edges = [_edge(edge, links, view.samples) for edge in graph.edges]

@@ -80,7 +80,10 @@ def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:
-    """Return the fraction of time, 0 to 1, in which the workers of a stage were in the state ``part``, over all replicas."""
+    """Return the fraction of time, 0 to 1, in which the workers of a stage were in a state, over all replicas.
+
+    ``part`` is the state: ``busy``, ``starved`` (waiting for input) or ``blocked`` (waiting for room).
+    """
     total = sum(one.busy + one.starved + one.blocked for one in stages)
     found: float = sum(getattr(one, part) for one in stages) / max(total, 1e-9)
     return found

@@ -1,4 +1,4 @@
-"""The current state of a run's replicas, with totals over restarts, numbers of lost messages, and loads."""
+"""The current state of a run's replicas (processes), with totals over restarts, numbers of lost messages, and loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics of replicas as metrics for Prometheus, and the health of the replicas."""
+"""The statistics of replicas (processes of roles) as metrics for Prometheus, and the health of the replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Poll the endpoints of a topology on all hosts, and merge the answers."""
+"""Poll the HTTP endpoints of a topology on all hosts, and merge the answers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from highway.wire.counters import LINK_COUNTERS
 
 @dataclass(frozen=True)
 class Ends:
-    """The names of a replica's links. If a link is only a URL in the file, its name is the address in the URL.
+    """The names of the links of a replica (process). If a link is only a URL in the file, the name is the address in the URL.
 
     Args:
         receives: The link of the replica's source; empty if the source is not a link.

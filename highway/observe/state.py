@@ -1,4 +1,4 @@
-"""The state of a replica (one process of a role), for the launcher, the metrics endpoint and ``highway top``."""
+"""The state of a replica (one process of a role), for the launcher (which starts the processes), the endpoint and ``highway top``."""
 
 from __future__ import annotations
 

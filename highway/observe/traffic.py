@@ -1,4 +1,4 @@
-"""The traffic of each link of a topology, over all its replicas."""
+"""The traffic of each link of a topology, over all replicas (processes)."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _with(stage: StageCost, link: StageCost, items: float) -> StageCost:
 
 
 def _samples(made: Stamped) -> float:
-    """Return the number of samples in an item: the number of keys in the passport, or the common length of all fields, or 1."""
+    """Return the number of samples in an item: the number of keys in its passport (metadata), or the length of all fields, or 1."""
     return float(len(made.passport.keys) or batch.length(made.item) or 1)
 
 

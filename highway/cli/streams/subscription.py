@@ -92,7 +92,7 @@ class Subscription:
             print(f"listening at {address}", flush=True)
 
     def batches(self, count: int = sys.maxsize, raw: bool = False) -> Iterator[tuple[Any, Passport]]:
-        """Yield ``count`` items with their passports, or fewer if the senders end first.
+        """Yield ``count`` items with their passports (metadata), or fewer if the senders end first.
 
         A malformed message is reported, counted and skipped.
 

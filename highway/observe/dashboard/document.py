@@ -1,4 +1,4 @@
-"""Compute the current content of the page, as plain values, from the statistics of the replicas."""
+"""Compute the current content of the page, as plain values, from the statistics of the replicas (processes)."""
 
 from __future__ import annotations
 
