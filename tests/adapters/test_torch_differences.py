@@ -24,13 +24,13 @@ ROWS = {
     ),
     "Ctrl-C inside `next(batches)`, `num_workers=0`": "test_torch_faults.py::test_after_ctrl_c_inside_next_another_next_continues",
     "`DataLoader(pipeline)`": "test_torch_differences.py::test_a_pipeline_is_read_and_refused_by_torch",
-    "`iter(loader)`, called by Lightning or Accelerate, which read one batch ahead": (
+    "`iter(loader)`, called by Lightning or Accelerate": (
         "test_torch_trainers.py::test_lightning_asks_for_states_of_the_batch_that_it_trains_with"
     ),
     "large arrays from a `collate_fn` in a worker": (
         "test_torch_slots.py::test_large_arrays_of_an_own_collation_travel_in_shared_memory_too"
     ),
-    "highway's own datasets, and datasets with `__thread_safe__`, without `collate_fn`, `worker_init_fn` and `multiprocessing_context`": (
+    "datasets for which [threads are the default](#threads)": (
         "test_torch_loader.py::test_threads_are_the_default_of_datasets_that_allow_them_without_functions_of_the_user"
     ),
 }
