@@ -1,6 +1,6 @@
-"""Random-access datasets, one module per format. Also tar shards as streams, and writers.
+"""Datasets with random access, one module per format. Other modules read tar files as streams, and write samples to files.
 
-May use: engine, images, wire (its ``.ten`` codec). Begin with ``dataset``, then ``folder``.
+These modules may import ``engine``, ``images``, and the codec of ``.ten`` files in ``wire``. Begin with ``dataset``, then ``folder``.
 """
 
 from highway.lazy import attach

@@ -1,4 +1,4 @@
-"""The interface of datasets: any object with random access, such as a list, an array, or a dataset of PyTorch, Hugging Face or Grain."""
+"""The interface of datasets. A dataset is any object with random access, such as a list, an array or a PyTorch dataset."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ class Dataset(Protocol):
 
     These attributes are optional:
 
-    - ``keys``: a sequence of ``str`` with a name for each index. The passport of a batch (its metadata: epoch, index, keys) contains the
-      keys of its samples.
-    - ``__getitems__(numbers)``: returns a list of several samples. Define it if reading several samples at once is faster than reading them
-      one by one.
-    - ``__getfiles__(numbers)``: returns the files of several samples as :class:`~highway.datasets.dataset.StoredFiles`. Define it if
-      samples are ``(bytes of a file, label)`` or ``(bytes of a file,)``. Readers of images then read many files with one call.
-    - ``__getviews__(numbers)``: like ``__getitems__``, but the samples can contain a ``memoryview`` in place of ``bytes``. This saves a
-      copy. Readers of images call this method.
-    - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
-    - ``fingerprint()``: returns a string that changes when the samples change. Caches and checkpoints compare this string to detect changed
+    - ``keys``: a sequence with the name of each sample, as ``str``. Each batch has a passport, its metadata: epoch, index and keys. The
+      passport contains the keys of the samples in the batch.
+    - ``__getitems__(numbers)``: returns a list of several samples. Define this method if reading several samples at once is faster than
+      reading the samples one by one.
+    - ``__getfiles__(numbers)``: returns the files of several samples as :class:`~highway.datasets.dataset.StoredFiles`. Define this method
+      if samples are ``(bytes of a file, label)`` or ``(bytes of a file,)``. Readers of images then read many files with one call.
+    - ``__getviews__(numbers)``: like ``__getitems__``, but samples can contain a ``memoryview`` instead of ``bytes``. A ``memoryview``
+      saves a copy. Readers of images call this method.
+    - ``blocks()``: returns consecutive ranges of indexes. The samples of a range are cheap to read together, such as the rows of a row
+      group or chunk.
+    - ``fingerprint()``: returns a string that changes when the samples change. Caches and checkpoints use this string to detect changed
       data.
     - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
     - ``classes``: the names of the labels, indexed by label.
-    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if the numbers are unknown. If they
-      are unknown, :class:`~highway.reading.deal.Deal`, which balances batches by cost, reads all samples to count their pixels or tokens.
-    - ``kept_at(facts)``: returns the path of a file in which highway stores facts about the samples, such as their costs. ``facts`` is the
-      name of the facts. ``None``: highway stores no such file.
+    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample. ``None``: the dataset does not know these numbers.
+      :class:`~highway.reading.deal.Deal`, which balances batches by cost, then reads all samples to count the pixels or tokens.
+    - ``kept_at(facts)``: returns the path of a file in which highway stores costs that it has counted. ``facts`` is the kind of the costs,
+      such as ``"pixels"``. ``None``: highway stores no such file.
     """
 
     def __len__(self) -> int: ...
@@ -46,11 +47,11 @@ class Dataset(Protocol):
 
 
 class StoredFiles(list[str | bytes]):
-    """Samples that are files: the paths of files on this machine, or the contents of files in an object store.
+    """Several samples, each of which is a file: the path of a file on this machine, or the content of a file in an object store.
 
     Args:
         files: The path or content of each file.
-        labels: An integer per file; ``None`` if the files have no labels.
+        labels: The label of each file, an integer; ``None`` if the files have no labels.
     """
 
     def __init__(self, files: Iterable[str | bytes], labels: Sequence[int] | None = None) -> None:
@@ -59,10 +60,10 @@ class StoredFiles(list[str | bytes]):
 
 
 class LazyKeys(Sequence[str]):
-    """The keys of a dataset, each created on request.
+    """The keys of a dataset. A key is computed when it is requested.
 
     Args:
-        key_at: Returns the key of a sample by its index, from 0.
+        key_at: Returns the key of a sample. The argument is the index of the sample, from 0.
         length: Number of keys.
     """
 
@@ -83,7 +84,7 @@ class LazyKeys(Sequence[str]):
 
 
 def length_of(dataset: Dataset) -> int:
-    """Return ``len(dataset)``. Errors get a note that names the dataset."""
+    """Return ``len(dataset)``. If this raises an error, add a note to the error that names the dataset."""
     try:
         return len(dataset)
     except Exception as error:
@@ -92,10 +93,10 @@ def length_of(dataset: Dataset) -> int:
 
 
 def keys_of(dataset: Dataset) -> Sequence[str] | None:
-    """Return a dataset's keys, or ``None`` if it has no keys. A method ``keys()``, such as ``dict.keys``, is ignored.
+    """Return the keys of a dataset, or ``None`` if the dataset has no keys. A method ``keys()``, such as ``dict.keys``, is ignored.
 
     Raises:
-        DatasetError: the number of keys differs from the number of samples.
+        DatasetError: the dataset does not have as many keys as samples.
     """
     keys = getattr(dataset, "keys", None)
     if not isinstance(keys, Sequence) or isinstance(keys, str):
@@ -109,7 +110,7 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
     """Return the ranges of indexes whose samples are cheap to read together.
 
     Raises:
-        ConfigError: the dataset has no blocks.
+        ConfigError: the dataset has no method ``blocks()``.
         DatasetError: the blocks are not consecutive ranges that cover the dataset.
     """
     if not callable(own := getattr(dataset, "blocks", None)):
@@ -130,7 +131,8 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
 def several_of(dataset: Dataset, best: Several) -> Several | None:
     """Return the name of a method that reads several samples at once.
 
-    Return ``best`` if the dataset has this method, otherwise the name of a more general method that the dataset has, otherwise ``None``.
+    The methods are tried in this order, beginning with ``best``: ``__getfiles__``, ``__getviews__``, ``__getitems__``. Return ``None`` if
+    the dataset has none of these methods.
     """
     for method in _SEVERAL[_SEVERAL.index(best) :]:
         if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
@@ -139,9 +141,9 @@ def several_of(dataset: Dataset, best: Several) -> Several | None:
 
 
 def _is_meant(method: Several, dataset: Dataset) -> bool:
-    """Return whether a method reads the samples of this dataset.
+    """Return whether a method returns the same samples as ``__getitem__``.
 
-    If a subclass overrides ``__getitem__`` but not the method, the inherited method reads the samples of the base class.
+    If a subclass overrides only ``__getitem__``, an inherited method still returns the samples of the base class.
     """
     if method == "__getitems__":
         return not is_overridden(method, "__getitem__", dataset)
@@ -149,11 +151,11 @@ def _is_meant(method: Several, dataset: Dataset) -> bool:
 
 
 def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> Sequence[Any]:
-    """Return several samples by a method that :func:`several_of` returned.
+    """Read several samples with a method whose name :func:`several_of` returned.
 
     Raises:
-        DatasetError: the number of samples or of labels differs from the number of indexes.
-        TypeError: the method is ``__getfiles__``, but did not return :class:`StoredFiles`.
+        DatasetError: the method returned more or fewer samples or labels than ``numbers`` has indexes.
+        TypeError: the method ``__getfiles__`` did not return :class:`StoredFiles`.
     """
     found = getattr(dataset, method)(numbers)
     if method == "__getfiles__" and not isinstance(found, StoredFiles):
@@ -167,7 +169,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
 
 
 def described(dataset: Dataset) -> str:
-    """Return the name of a dataset for messages: the short ``repr`` of a dataclass, without secrets; otherwise the name of the type."""
+    """Return the name of a dataset for messages. For a dataclass, this is its ``repr`` without secrets if the ``repr`` is short."""
     shown = without_secrets(repr(dataset)) if dataclasses.is_dataclass(dataset) else ""
     return shown if 0 < len(shown) <= 200 else type(dataset).__name__
 
@@ -181,21 +183,21 @@ def locate(dataset: Dataset, number: int) -> str:
 
 
 def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[str, T]:
-    """Select and rename fields of a sample, or columns of a table.
+    """Select and rename the fields of a sample, or the columns of a table.
 
     Args:
         found: A dict from field names to values.
-        fields: A dict from new names to old names. Several old names for a new name are separated by ``;``, and the first existing name is
-            used. ``None`` keeps all fields.
+        fields: A dict from new names to old names. A value can have several old names, separated by ``;``. The first of these names that
+            exists is used. ``None`` keeps all fields.
 
     Raises:
-        ValueError: none of the old names of a field exists. The message lists the expected and the existing names.
+        ValueError: none of the old names of a field exists.
     """
     return found if fields is None else {new: found[_first(found, new, old.split(";"))] for new, old in fields.items()}
 
 
 def named(fields: Mapping[str, str] | None) -> frozenset[str] | None:
-    """Return all old names in ``fields``; ``None`` if all fields are selected."""
+    """Return all old names in ``fields``; see :func:`chosen`. Return ``None`` if ``fields`` is ``None``, which selects all fields."""
     return None if fields is None else frozenset(name for old in fields.values() for name in old.split(";"))
 
 

@@ -1,4 +1,4 @@
-"""Random access to the samples of a finished cache."""
+"""Random access to the samples in a cache. A cache is a folder with decoded samples."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ from highway.process.memory import free_disk
 from highway.stores.file import local
 from highway.stores.url import is_url, shown
 
-_LARGE = 1 << 16  # several samples are read at once only if a sample has at most this number of bytes
+_LARGE = 1 << 16  # samples are read together only if they have fewer bytes on average
 
 
 @checked
 @dataclass
 class DecodedCache:
-    """The samples of a complete cache, in the order in which :class:`~highway.modules.Cache` or ``highway convert`` wrote them.
+    """The samples of a complete cache.
+
+    :class:`~highway.modules.Cache` or ``highway convert`` writes a cache. The samples have the order in which they were written.
 
     Args:
-        path: The folder of the cache. If the folder is in an object store, such as S3, it is copied to this machine.
+        path: The folder of the cache. A folder in an object store, such as S3, is copied to this machine.
 
-    A sample is the value that was stored, with read-only arrays. The samples have keys if each cached sample had exactly one key.
+    A sample is equal to the sample that was cached. Its arrays are read-only. The samples have keys if each cached sample had exactly one
+    key.
 
     Raises:
         FileNotFoundError: the folder has no complete cache (when the dataset is first read).
         DatasetError: the cache is truncated or damaged (when the dataset is first read). Create the cache again.
-        DatasetError: another version of highway has written the cache in another format. Create the cache again.
+        DatasetError: another version of highway wrote the cache in a different format. Create the cache again.
         DamagedError: a sample does not match its checksum (when the sample is read).
 
     >>> samples = [{"x": n, "square": n * n} for n in range(3)]
@@ -72,11 +75,11 @@ class DecodedCache:
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         if self.file.nbytes < len(self.file) * _LARGE:
             return samples_of(self.file, numbers)
-        return [samples_of(self.file, [number])[0] for number in numbers]  # each sample has its own memory, which is freed with the sample
+        return [samples_of(self.file, [number])[0] for number in numbers]  # each sample has its own memory, so that it can be freed alone
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The keys of the samples; ``None`` if not every sample has one key."""
+        """The keys of the samples; ``None`` unless every sample has exactly one key."""
         file = self.file
         return LazyKeys(lambda number: file.keys([number])[0], len(file)) if file.has_one_key_each else None
 
@@ -95,7 +98,7 @@ class DecodedCache:
 
 
 class SamplesWriter:
-    """Adds samples to a cache; see :func:`cache_writer`."""
+    """Writes samples into a cache; see :func:`cache_writer`."""
 
     def __init__(self, writer: FolderWriter) -> None:
         self._writer = writer
@@ -105,18 +108,18 @@ class SamplesWriter:
 
         Raises:
             CacheFullError: the sample does not fit on the disk.
-            ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
-            ItemError: the sample cannot be stored with its original types.
+            ValueError: the sample has different fields than earlier samples, or a field has a different type, dtype or number of axes.
+            ItemError: a field of the sample has a type that a cache cannot store.
         """
         self._writer.add(dict(sample), (key,), arrays_as_they_came)
 
 
 @contextmanager
 def cache_writer(path: str) -> Iterator[SamplesWriter]:
-    """Write a cache of samples. Readers see the cache only when it is complete.
+    """Write samples into a cache. No reader can open the cache before it is complete.
 
     Raises:
-        FileExistsError: another process is writing this cache, or the cache already exists.
+        FileExistsError: a cache already exists in this folder, or another process is writing it.
         ConfigError: the folder has files that do not belong to a cache.
     """
     if is_url(path):

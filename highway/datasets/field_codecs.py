@@ -1,4 +1,4 @@
-"""Encode and decode the fields of a sample as files of a shard. As in WebDataset, the file's extension determines the type.
+"""Encode the fields of a sample as files, and decode the files. As in WebDataset, the extension of a file determines the type of the field.
 
 ==================================  =====================================================  ==========================================
 extension                           read as                                                written from
@@ -12,10 +12,11 @@ extension                           read as                                     
 any other extension                 bytes; pickles are not loaded                          array, or a tuple or list of arrays
 ==================================  =====================================================  ==========================================
 
-``bytes`` are written unchanged under every extension. Arrays, and tuples and lists of arrays, are written as ``NAME.ten``, where ``NAME``
-is the field. Exceptions: a field for ``.npy`` holds one array as ``.npy``, an image field holds only images, and a JSON field holds no
-arrays. ``NAME.ten`` is read as the field ``NAME``, so a field with an array keeps its name. In ``.ten`` files, boolean arrays are stored as
-uint8, and the info of the array, a string in the file's header, is ``bool``.
+``bytes`` are written unchanged under every extension. If a field ``NAME`` contains an array, or a tuple or list of arrays, the file is
+``NAME.ten``. ``NAME.ten`` is read as the field ``NAME``, so the field keeps its name. There are three exceptions. A field whose name ends
+in ``npy`` contains one array, in ``.npy`` format. A field with the name of an image type contains only images. A field whose name ends in
+``json`` contains no arrays. A ``.ten`` file has no boolean arrays, so they are written as uint8. The header of the file then marks the
+array as ``bool``.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from highway.wire import chunks
 
 IMAGES = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "ppm": "PPM", "pgm": "PPM", "bmp": "BMP", "webp": "WEBP"}
 JPEG_QUALITY = 95
-# The errors of NumPy for damaged .npy headers.
+# The errors that NumPy raises for a damaged .npy header.
 BAD_NPY = (ValueError, TypeError, TokenError, SyntaxError, RecursionError, MemoryError, OverflowError)
 
 _NUMBERS = ("cls", "cls2", "class", "count", "index", "id")
 _TEXTS = ("txt", "text", "transcript")
 _INT32 = range(-(2**31), 2**31)
-_BOOL = "bool"  # the info of boolean arrays, because tenbin has no booleans
+_BOOL = "bool"  # marks a boolean array in the header of a .ten file, because the format has no booleans
 
 
 @lru_cache
 def field_name(extension: str) -> str:
-    """Return the name of the field that a file with this extension holds."""
+    """Return the name of the field that is stored in a file with this extension."""
     return extension.removesuffix(".ten") if _last(extension) == "ten" else extension
 
 
@@ -56,16 +57,17 @@ def decode_field(extension: str, data: bytes) -> Any:
 
     Raises:
         ValueError: the bytes do not match the extension.
+        RecursionError: the bytes are JSON that is nested too deeply.
     """
     decoder = _decoder_of(extension)
     return data if decoder is None else decoder(data)
 
 
 def encode_field(name: str, value: Any) -> tuple[str, bytes]:
-    """Return the extension and the bytes of the file for a field.
+    """Encode a field as a file. Return the extension and the bytes of the file.
 
     Raises:
-        ItemError: no file can hold the value under this field name. The message shows a solution.
+        ItemError: no file with this extension can contain the value.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return name, bytes(value)
@@ -76,7 +78,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
             return found
         why = ""
     except (TypeError, ValueError) as error:
-        why = "" if isinstance(error, ItemError) else f": {error}"  # the ItemError of tenbin would only list its dtypes
+        why = "" if isinstance(error, ItemError) else f": {error}"  # the codec of .ten files would only list its dtypes
     what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ItemError(
         f"field {name!r} contains {what}, which no file of this name can hold{why}; make it an array of numbers or bytes, or rename the "
@@ -85,7 +87,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
 
 
 def _encoded(name: str, kind: str, value: Any) -> tuple[str, bytes] | None:
-    """Return the extension and the bytes of the file for a value other than bytes; ``None`` if its type cannot be stored."""
+    """Encode a value that is not ``bytes``. Return ``None`` if no file can contain the value."""
     if kind in _NUMBERS and isinstance(value, (int, np.integer)) and int(value) in _INT32:
         return name, str(int(value)).encode()
     if kind in _TEXTS and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Random access to the image files of a folder, in the same order on every machine."""
+"""Random access to the image files in a folder. The files have the same order on every machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Folder(ABC):
 
     @abstractmethod
     def _found(self) -> ImageFiles:
-        """List the current files."""
+        """List the files that exist now."""
 
     @opened
     def _files(self) -> ImageFiles:
@@ -50,13 +50,13 @@ class _Folder(ABC):
             return [(data,) for data in contents]
         return [(data, np.int32(files.labels[number])) for data, number in zip(contents, numbers, strict=True)]
 
-    # In the same class as __getitem__, because readers ignore an inherited __getfiles__ if a subclass overrides __getitem__.
+    # This method must be in the same class as __getitem__: if a subclass overrides only __getitem__, readers ignore __getfiles__.
     def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:
         return self._files.stored(numbers)
 
     @property
     def keys(self) -> Sequence[str]:
-        """The files' paths, relative to ``data_dir``."""
+        """The paths of the files, relative to ``data_dir``."""
         return self._files.keys
 
     def locate(self, number: int) -> str:
@@ -69,7 +69,7 @@ class _Folder(ABC):
 
 
 def _place_of(path: str, root: str) -> str:
-    """Return the path of a file: ``path`` if this file exists, otherwise ``path`` relative to the folder of the images."""
+    """Return ``path`` if a file exists there. Otherwise ``path`` is relative to the image folder ``root``: return the joined path."""
     path = resolve_data_dir(path)
     return path if is_url(path) or exists(path) else join(root, path)
 
@@ -77,27 +77,28 @@ def _place_of(path: str, root: str) -> str:
 @checked
 @dataclass
 class ImageFolder(_Folder):
-    """The images in one folder per label, in the order of their paths.
+    """The images of a folder that contains one subfolder per label. The images are sorted by label, then by path.
 
-    Labels are numbered in the sorted order of the folders' names (:attr:`classes`), or in the order of ``class_names``. Images in
-    subfolders of a label folder have the label of this label folder. Symbolic links are followed. Hidden files are skipped, and files
-    without the extension of an image format are skipped.
+    The subfolders are called label folders. If ``class_names`` is given, labels are numbered in this order. Otherwise they are numbered in
+    the sorted order of the folder names. A label folder can contain further folders: all their images have the same label. Symbolic links
+    are followed. Hidden files, and files without the extension of an image format, are skipped.
 
     Args:
-        data_dir: Folder that holds one folder per label, or the URL of this folder. ``highway:photos/train`` and ``highway:photos/val`` are
-            folders of the highway package with a few photographs.
-        class_names: The names of the label folders in the order of their labels: a list, or a file as for ``class_names`` of
-            :class:`Files`, such as ``wnids.txt`` of Tiny ImageNet. Folders that are not in the list are skipped. ``None`` selects all
-            folders, in sorted order. In this case, folders with the names of splits, such as ``train`` and ``val``, raise an error.
+        data_dir: The folder that contains one folder per label, or the URL of this folder. ``highway:photos/train`` and
+            ``highway:photos/val`` are folders in the highway package. They contain a few photographs.
+        class_names: The names of the label folders, in the order of the labels: a list, or a file such as ``wnids.txt`` of Tiny ImageNet.
+            For the format of the file, see ``class_names`` of :class:`Files`. Folders that are not in the list are skipped. ``None``
+            selects all folders, in sorted order. With ``None``, an error is raised if all folders have names of splits, such as ``train``
+            and ``val``.
 
-    A sample is ``(data, label)``: the content of the file as ``bytes``, and an int32.
+    A sample is ``(data, label)``: the ``bytes`` of the file, and the label as int32.
 
     Raises:
         FileNotFoundError: ``data_dir`` does not exist, or has no label folders (when the dataset is first read).
         FileNotFoundError: a label folder has no images, or a name in ``class_names`` has no folder.
         FileNotFoundError: the target of a symbolic link does not exist.
         DatasetError: a symbolic link leads to a folder that contains the link.
-        DatasetError: ``class_names`` is ``None``, and the folders have the names of splits.
+        DatasetError: ``class_names`` is ``None``, and all folders have names of splits.
         DatasetError: a line in the file ``class_names`` is not valid.
 
     >>> dataset = ImageFolder("highway:photos/val")
@@ -120,39 +121,38 @@ class ImageFolder(_Folder):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, indexed by label. They are read from the folder at each access."""
+        """The names of the labels, indexed by label. Each access reads the names from the folder again."""
         return label_names(resolve_data_dir(self.data_dir), self._names)
 
     def fingerprint(self) -> str:
-        """Return a string that changes when files are added, removed, renamed or written to. It also depends on ``class_names``."""
+        """Return a string that changes when files are added, removed, renamed or written to, or when ``class_names`` changes."""
         return super().fingerprint() + ("" if self.class_names is None else f" {self._names}")
 
 
 @checked
 @dataclass
 class Files(_Folder):
-    """The images directly in one folder, sorted by name; or the images in a list of labels, in the order of the list.
+    """The images in one folder, without subfolders, sorted by name. If a list of labels is given, the images in this list, in its order.
 
     Args:
-        data_dir: The folder, or the URL of the folder. ``highway:photos/...`` are folders of the highway package with a few photographs.
-        labels: A file with one line per image: the path of the image in ``data_dir``, a space or tab, and the label. The label is a number
-            or the name of a class. Leading slashes of the path, and text after a second tab, are ignored. Examples are ``val.txt`` of
-            ILSVRC, ``places365_val.txt``, and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the name of the folder that
-            contains an image is its label. The path of the list can be relative to ``data_dir``. Images that are not in the list are
-            skipped.
-        class_names: A file with one line per label, such as ``synsets.txt`` or ``synset_words.txt`` of ILSVRC: the name of the class, and
-            optionally a space or tab and a description. The order of the lines is the order of the labels. Without this file, the labels
-            in the list must be numbers, or the names are numbered in sorted order.
+        data_dir: The folder, or the URL of the folder. Paths ``highway:photos/...`` refer to a few photographs in the highway package.
+        labels: The list of labels: a file with one line per image. A line has the path of the image in ``data_dir``, a space or tab, and
+            the label. The label is a number or the name of a class. Leading slashes of the path, and text after a second tab, are ignored.
+            Examples are ``val.txt`` of ILSVRC, ``places365_val.txt``, and ``val_annotations.txt`` of Tiny ImageNet. If the lines have only
+            paths, the label of an image is the name of its folder. The path of the list can be relative to ``data_dir``. Images that are
+            not in the list are skipped.
+        class_names: A file with one line per label, such as ``synsets.txt`` or ``synset_words.txt`` of ILSVRC. A line has the name of the
+            class. A description can follow, after a space or tab. The first line is label 0. Without this file, class names in the list of
+            labels are numbered in sorted order.
 
-    A sample is ``(data,)``: the content of the file as ``bytes``. If ``labels`` is given, a sample is ``(data, label)``, and ``label`` is
-    an int32.
+    A sample is ``(data,)``: the ``bytes`` of the file. If ``labels`` is given, a sample is ``(data, label)``, where ``label`` is an int32.
 
     Raises:
         ConfigError: ``class_names`` is given without ``labels``.
         FileNotFoundError: ``data_dir`` does not exist or has no images (when the dataset is first read).
-        FileNotFoundError: an image in the file ``labels`` does not exist.
+        FileNotFoundError: an image in the list of labels does not exist.
         OSError: the file ``labels`` or ``class_names`` cannot be read.
-        DatasetError: a line in one of these two files is not valid.
+        DatasetError: a line in the file ``labels`` or ``class_names`` is not valid.
 
     >>> with open("labels.txt", "w") as file:
     ...     print("cat/00.jpg cat", file=file)
@@ -191,14 +191,14 @@ class Files(_Folder):
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the labels, indexed by label. If labels have no names, their numbers. ``None`` without ``labels``."""
+        """The names of the labels, indexed by label. If labels have no names, these are their numbers. ``None`` without ``labels``."""
         if self.labels is None:
             return None
         return self._list.classes or [str(number) for number in range(max(self._list.labels) + 1)]
 
     @property
     def words(self) -> list[str] | None:
-        """The descriptions of the labels, indexed by label; ``None`` if ``class_names`` has no descriptions."""
+        """The descriptions in ``class_names``, indexed by label; ``None`` if there are no descriptions."""
         return (self._list.words if self.class_names else None) or None
 
     def fingerprint(self) -> str:
@@ -207,10 +207,10 @@ class Files(_Folder):
 
 
 def has_label_folders(path: str) -> bool:
-    """Return whether a folder contains folders that can be label folders."""
+    """Return whether a folder contains label folders."""
     if is_url(path):
         try:
             return bool(ImageFolder(path).classes)
-        except FileNotFoundError:  # if there are no images either, Files raises the error
+        except FileNotFoundError:  # if the folder has no images, Files raises the error
             return False
     return os.path.isdir(path) and any(os.path.isdir(os.path.join(path, name)) for name in os.listdir(path) if not name.startswith("."))

@@ -1,4 +1,4 @@
-"""Write image files into a folder, under their keys or in one folder per label."""
+"""Write image files into a folder. The path of an image is its key, or the key in a folder that is named after the label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from highway.errors import DatasetError, ItemError
 from highway.stores.file import present_in
 from highway.stores.url import join, shown
 
-LABELS = "highway-labels.txt"  # the file with the label of each image, if the names of the folders do not determine the labels
+LABELS = "highway-labels.txt"  # the list of labels, which is written if ImageFolder would number the labels differently
 
 EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
 
@@ -28,21 +28,21 @@ class ImageFolderWriter:
     def __init__(self, path: str) -> None:
         self._path = path
         self._is_there = present_in(path)
-        self._labels: dict[str, int | None] = {}  # from a file's path in the folder to its label
-        self._taken: dict[str, object] = {}  # from a path to the sample that uses it
+        self._labels: dict[str, int | None] = {}  # the label of each written file, by its path in the folder
+        self._taken: dict[str, object] = {}  # for each path, a mark of the call that uses the path
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Write the image of a sample under its key. Existing files are not overwritten.
+        """Write the image of a sample. Existing files are not overwritten.
 
         Args:
-            key: The path in the folder, without extension. If the key has no ``/``, the image is written to a folder with the label's
-                number as its name.
-            sample: A dict with an image: a field of bytes whose name is the extension (``jpg``, ``png``, ...), or an array ``image``, uint8
-                ``(H, W, 3)``, ``(H, W)`` or ``(H, W, 1)``, which is written as PNG. Optionally, a field ``cls`` or ``label`` with an
-                integer.
+            key: The path of the image in the folder, without an extension. If the key has no ``/`` and the sample has a label, the image is
+                written to a subfolder. The name of this subfolder is the number of the label, such as ``0003``.
+            sample: A dict with an image, and optionally a label. The label is an integer in the field ``cls`` or ``label``. The image is
+                either ``bytes``, in a field whose name is the extension (``jpg``, ``png``, ...), or an array, uint8 ``(H, W, 3)``,
+                ``(H, W)`` or ``(H, W, 1)``. An array is written as PNG.
 
         Raises:
-            ItemError: the sample has no image, or has other fields than an image and a label.
+            ItemError: the sample has no image, or has a field that is neither an image nor a label.
             DatasetError: the key is a path outside the folder, or the path of a hidden file.
             DatasetError: an earlier image has the same path.
         """
@@ -61,7 +61,7 @@ class ImageFolderWriter:
             write_whole(join(self._path, name), data, durable=True)
 
     def finish(self) -> None:
-        """Write the list of labels, unless they are the indexes of the folders in sorted order."""
+        """Write the list of labels, unless each label is the index of its folder in sorted order."""
         folders = sorted({name.partition("/")[0] for name in self._labels if "/" in name})
         numbers = {folder: number for number, folder in enumerate(folders)}
         labelled = {name: label for name, label in self._labels.items() if label is not None}
@@ -71,12 +71,12 @@ class ImageFolderWriter:
 
 
 def place_in(key: str, sample: Mapping[str, Any]) -> str:
-    """Return the path of a sample's image in a folder; see :func:`place_of`."""
+    """Return the path of the image of a sample; see :func:`place_of`."""
     return place_of(key, sample.get("cls", sample.get("label")))
 
 
 def place_of(key: str, label: int | None) -> str:
-    """Return the normalised path of an image in a folder, without its extension: ``a/x`` for ``./a//x``."""
+    """Return the path of an image without extension, such as ``a/x`` for the key ``./a//x``, or ``0003/x`` for ``x`` with label 3."""
     place = "/".join(part for part in key.split("/") if part not in ("", "."))
     return place if "/" in place or label is None else f"{label:04d}/{place}"
 
@@ -106,8 +106,9 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
 def image_folder_writer(path: str) -> Iterator[ImageFolderWriter]:
     """Write images below a folder. Each image gets its final name only when it is complete.
 
-    :class:`~highway.datasets.ImageFolder` can read the folder. If a label differs from the index of its folder in sorted order, the writer
-    also writes a list of labels at the end. Read this list with ``Files(path, labels="highway-labels.txt")``.
+    :class:`~highway.datasets.ImageFolder` can read the folder. ``ImageFolder`` numbers the labels in the sorted order of the folders. If
+    the labels of the samples differ from these numbers, the writer also writes a list of labels. In this case, read the folder with
+    ``Files(path, labels="highway-labels.txt")``.
     """
     writer = ImageFolderWriter(path)
     yield writer

@@ -1,4 +1,4 @@
-"""The description of a format. Formats are recognised by the names and the content of files."""
+"""The description of a dataset format. highway recognises the format of a file by the file's name or content."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from highway.stores.file import entries_in, read_head
 from highway.stores.requests import Unsupported
 from highway.stores.url import is_url, without_options
 
-_HEAD = 512  # number of bytes of a file that are read to recognise its format
+_HEAD = 512  # number of bytes to read to recognise the format of a file
 
 Options = Mapping[str, Any]
 
 
 class Extra(NamedTuple):
-    """An extra of highway's distribution, and the package that the extra installs. setup.py reads the extras from ``formats.py``."""
+    """An optional dependency of highway, as in ``pip install highway[NAME]``. setup.py reads the extras from ``formats.py``."""
 
     name: str
     requirement: str
@@ -41,13 +41,13 @@ class Extra(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A path or URL whose format is requested."""
+    """A path or URL whose format must be recognised."""
 
     path: str
 
     @cached_property
     def entries(self) -> frozenset[str]:
-        """The names in the folder. Names of subfolders end in a slash. Empty if the place is not a folder, or a server cannot list it."""
+        """The names in the folder. Names of subfolders end in a slash. Empty if it is not a folder, or a server cannot list it."""
         try:
             return frozenset(entries_in(self.path))
         except Unsupported:
@@ -60,26 +60,26 @@ class Place:
 
     @cached_property
     def head(self) -> bytes:
-        """The first bytes of the file; empty if the place is not a file."""
+        """The first bytes of the file; empty if the path is not a file."""
         return b"" if self.names else read_head(self.path, _HEAD)
 
     @property
     def is_folder(self) -> bool:
-        """Whether the place is a folder. A URL is a folder if it looks like a folder."""
+        """Whether the path is a folder. Any URL counts as a folder."""
         return is_url(self.path) or os.path.isdir(self.path)
 
     def has(self, pattern: str) -> bool:
-        """Return whether an entry of the folder matches a pattern. A pattern with ``/`` matches in local subfolders."""
+        """Return whether a name in the folder matches a pattern. A pattern with ``/`` matches only in local subfolders."""
         if "/" in pattern:
             return not is_url(self.path) and bool(glob.glob(os.path.join(glob.escape(self.path), pattern)))
         return any(fnmatch.filter((name for name in self.names if not name.startswith(".") or pattern.startswith(".")), pattern))
 
     def holds_images(self) -> bool:
-        """Return whether the folder contains image files, or folders that can be label folders."""
+        """Return whether the folder contains image files or subfolders."""
         return any(entry.lower().endswith((*SUFFIXES, "/")) for entry in self.entries if not entry.startswith("."))
 
     def described(self) -> str:
-        """Return a description of the place in words."""
+        """Describe the file or folder for messages."""
         if self.names:
             names = sorted(self.names)
             return f"a folder with {', '.join(map(repr, names[:5]))}{', ...' if len(names) > 5 else ''}"
@@ -90,38 +90,40 @@ class Place:
 class Format:
     """A format of datasets.
 
-    Classes and functions are given as strings ``module:name``. highway imports them when it needs them.
+    Most classes and functions are strings ``module:name``, so that highway imports a class or function only when it needs it.
 
     Args:
         name: The name for ``format=``, ``--from`` and ``--to``.
         about: A description of the format in a few words.
-        dataset: The dataset that reads the format. Its first parameter is a path or a list of paths.
-        note: A further note for users.
-        given: Arguments that highway always passes to the dataset.
-        choose: A function that receives paths and parameters, and returns the dataset and its parameters. Needed only if several datasets
-            read the format.
-        writer: A function that writes the format. It takes a path, and returns a context manager that yields a
-            :class:`~highway.datasets.writing.SampleWriter`. Empty: highway only reads the format.
-        sink: The component that writes the format in a pipeline, if there is such a component.
-        suffixes: The suffixes of the format's paths.
-        streams: Suffixes, or prefixes such as ``pipe:``, of paths without random access. ``source`` reads these paths.
-        source: The component that reads paths without random access.
-        magic: Bytes that identify files of the format, each with the position of the bytes in the file.
-        inside: Patterns of names. A folder with an entry that matches a pattern has this format.
-        is_at: A function that returns whether a place has this format.
+        dataset: The dataset class that reads the format. Its first parameter is a path or a list of paths.
+        note: A note for the table of formats.
+        given: Arguments of the dataset that are passed if the user gives no other values.
+        choose: A function that returns the dataset class and its parameters. It receives the paths and the user's parameters. Required if
+            several datasets read the format.
+        writer: A function that takes a path and returns a context manager. The context manager yields a
+            :class:`~highway.datasets.writing.SampleWriter`. Empty: highway cannot write the format.
+        sink: The name of the component that writes the format in a pipeline. Empty: there is no such component.
+        suffixes: The suffixes of paths that have this format.
+        streams: Suffixes and prefixes (such as ``pipe:``) of paths that can only be read from beginning to end. ``source`` reads these
+            paths.
+        source: The name of the component that reads the paths in ``streams``.
+        magic: Pairs (position, bytes). A file that contains one of these bytes at its position has this format.
+        inside: Patterns of names. A folder that contains a matching name has this format.
+        is_at: A function that returns whether a :class:`Place` has this format.
         is_name: Whether a dataset of the format has a name instead of a path.
-        kinds: The kinds of values that the writer accepts. Empty: an image and a label.
-        extra: The extra that installs the library for this format.
-        images: How ``highway convert`` passes images to the writer: as ``"bytes"``, as ``"files"`` (bytes in a field that is named by the
-            image's type, such as ``jpg``), or as ``"pixels"``.
-        layout: ``"files"``: one file; or several files with a fixed number of samples, if the path has a placeholder for the number of the
+        kinds: The kinds of values that the writer accepts. Empty: the writer accepts only an image and a label.
+        extra: The extra that installs the library of this format.
+        images: How ``highway convert`` passes images to the writer. ``"bytes"``: as encoded bytes. ``"files"``: as encoded bytes, in a
+            field whose name is the type of the image, such as ``jpg``. ``"pixels"``: as decoded arrays.
+        layout: What the writer creates. ``"files"``: one file, or several files if the path contains a placeholder for the number of the
             file. ``"one"``: one file or folder for all samples. ``"each"``: a folder with a numbered file for each sample. ``"keys"``: a
-            folder with a file for each sample, whose name is the sample's key. Several threads write these files.
+            folder with a file for each sample. The name of the file is the key of the sample. Several threads write these files.
         is_copied: Whether highway copies files from an object store to this machine before it reads them.
-        key: A function that returns the key of a sample in this format, from the sample's present key and its fields. Empty: the key does
-            not change.
-        keeps_keys: Whether samples keep their keys.
-        keeps_order: Whether samples are read in the order in which they were written. ``False``: they are read in the order of their keys.
+        key: A function that returns the key that a sample has in this format. It receives the current key and the sample. Empty: the key
+            does not change.
+        keeps_keys: Whether the format stores the keys of the samples.
+        keeps_order: Whether samples are read in the order in which they were written. ``False``: samples are read in the order of their
+            keys.
     """
 
     name: str
@@ -149,15 +151,15 @@ class Format:
     keeps_order: bool = True
 
     def is_named_by(self, path: str) -> bool:
-        """Return whether a path has this format according to its suffix or prefix."""
+        """Return whether the suffix or prefix of a path belongs to this format."""
         return without_options(path).endswith(self.suffixes) or self.is_stream(path)
 
     def is_stream(self, path: str) -> bool:
-        """Return whether a path of this format can only be read in sequence."""
+        """Return whether a path of this format can only be read from beginning to end."""
         return without_options(path).endswith(self.streams) or path.startswith(tuple(one for one in self.streams if one.endswith(":")))
 
     def recognises(self, place: Place) -> bool:
-        """Return whether the content of a place has this format."""
+        """Return whether the content of a file or folder has this format."""
         return (
             any(place.head[at : at + len(magic)] == magic for at, magic in self.magic)
             or any(map(place.has, self.inside))
@@ -166,12 +168,12 @@ class Format:
 
     @property
     def recognised_by(self) -> str:
-        """A description of how paths of the format are recognised."""
+        """The suffixes by which the format is recognised, for the table of formats."""
         suffixes = (f"*{suffix}" for suffix in self.suffixes + self.streams if not suffix.endswith(":"))
         return " ".join(suffixes) or ("content" if self.magic or self.inside or self.is_at else "")
 
     def named(self, key: str, sample: Mapping[str, Any]) -> str:
-        """Return the key of a sample in this format, from the sample's present key and its fields."""
+        """Return the key that a sample has in this format."""
         return str(self._key(key, sample)) if self.key else key
 
     @cached_property
@@ -179,23 +181,23 @@ class Format:
         return typing.cast(Callable[[str, Mapping[str, Any]], str], load(self.key))
 
     def parameters(self) -> Mapping[str, Any]:
-        """Return the parameters of the dataset."""
+        """Return the parameters of the dataset class."""
         return parameters_of(load(self.dataset))
 
     @property
     def takes_several(self) -> bool:
-        """Whether the dataset accepts a list of paths, and patterns of paths."""
+        """Whether the dataset class accepts a list of paths, and paths with patterns."""
         hint = next(iter(self.parameters().values())).annotation
         hint = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
         return any(typing.get_origin(one) is list for one in alternatives(hint))
 
     def open(self, paths: Sequence[str], options: Options, build: Callable[[Any, Options], Any] = lambda make, given: make(**given)) -> Any:
-        """Return the dataset of one or more paths.
+        """Return one dataset that reads all paths.
 
         Args:
             paths: At least one path.
             options: Parameters of the dataset.
-            build: Creates the dataset from its class and all its parameters.
+            build: Creates the dataset. It receives the class and all parameters.
         """
         dataset, options = self.choose(paths, options) if self.choose else (self.dataset, options)
         make, options = load(dataset), {**self.given, **options}
@@ -206,11 +208,11 @@ class Format:
         return found[0] if len(found) == 1 else JoinedPaths(found)
 
     def write(self, path: str, options: Options) -> AbstractContextManager[SampleWriter]:
-        """Return a writer of samples to a path. ``options`` are the parameters of the writer."""
+        """Return a context manager that yields a writer. ``options`` are the parameters of the writer."""
         return typing.cast(AbstractContextManager[SampleWriter], load(self.writer)(path, **options))
 
 
 def load(name: str) -> Any:
-    """Import a class or function by the string ``module:name``."""
+    """Import the class or function that a string ``module:name`` names."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -1,8 +1,7 @@
-"""The table of formats, with one record per format.
+"""The table of dataset formats, with one :class:`Format` per format.
 
-Readers, sinks, ``highway convert``, ``highway doctor``, the extras in setup.py, the table in docs/howto/formats.md and the contract tests
-are derived from this table. Other packages can add formats by entry points of the group ``highway.formats``. Each entry point refers to a
-:class:`Format`.
+Readers, sinks, ``highway convert``, ``highway doctor``, setup.py, docs/howto/formats.md and the tests use this table. Other packages can
+add formats by entry points of the group ``highway.formats``. Each entry point refers to a :class:`Format`.
 """
 
 from __future__ import annotations
@@ -31,18 +30,17 @@ def _is_tfrecord(place: Place) -> bool:
 
 
 def _records_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return the dataset for TFRecord files. By default, the records are Examples; with ``trusted_pickle``, they are pickles."""
+    """Return the dataset class for TFRecord files. Records are Examples, unless the user sets ``trusted_pickle``."""
     return "highway.datasets.records.tfrecord:TFRecord", {"example": not options.get("trusted_pickle"), **options}
 
 
 def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return the dataset for a folder of images.
+    """Return the dataset class for a folder of images.
 
-    The dataset is ``Files`` if there is a list of labels, or there are no labels. If there is one folder per label and no list, it is
-    ``ImageFolder``.
+    If there is one folder per label and no list of labels, this is ``ImageFolder``, otherwise ``Files``.
 
     Raises:
-        ConfigError: there are several folders of images.
+        ConfigError: ``paths`` has several folders of images.
     """
     path, *others = paths
     if others:
@@ -305,7 +303,7 @@ _TABLE = (
         writer="highway.datasets.folder_writer:image_folder_writer",
         sink="ImageSink",
         kinds=(),
-        is_at=lambda place: place.is_folder,  # any other folder, because this is the last row of the table
+        is_at=lambda place: place.is_folder,  # this is the last row of the table, so it accepts any other folder
         images="files",
         layout="keys",
         key="highway.datasets.folder_writer:place_in",
@@ -316,7 +314,7 @@ _TABLE = (
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Return a dict from names to formats: the formats of highway and of installed packages.
+    """Return all formats by name: the formats of highway, and the formats that installed packages add.
 
     Raises:
         ConfigError: an entry point cannot be loaded or does not refer to a :class:`Format`, or two formats have the same name.
@@ -332,7 +330,7 @@ def formats() -> Mapping[str, Format]:
         if not isinstance(row, Format) or found.get(row.name, row) is not row:
             what = f"a format {row.name!r} already exists" if isinstance(row, Format) else f"expected a Format, found {row!r}"
             raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP}: {what}; correct or uninstall that package")
-        found = {row.name: row, **found}  # before highway's formats, because the last format of highway accepts any folder
+        found = {row.name: row, **found}  # added before highway's formats, because the last of these accepts any folder
     return found
 
 
@@ -349,5 +347,5 @@ def format_named(name: str) -> Format:
 
 
 def by_suffix(paths: Sequence[str]) -> Format | None:
-    """Return the first format that fits the suffixes or prefixes of all paths, or ``None``. The files are not read."""
+    """Return the first format that matches the suffixes or prefixes of all paths, or ``None``. The files are not read."""
     return next((row for row in formats().values() if all(map(row.is_named_by, paths))), None)

@@ -1,4 +1,4 @@
-"""List the image files in a folder, on this machine or in an object store. The order is the same on every machine."""
+"""List the image files in a folder, on this machine or in an object store. The order of the files is the same on every machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 
 
 class ImageFiles(NamedTuple):
-    """A list of files to read.
+    """A list of image files.
 
     Args:
         root: The folder, or its URL.
-        keys: The files' paths relative to the folder, with ``/``.
-        labels: The label of each file as a number; empty if there are no labels.
-        listing: The listing of the object store that contains the files; ``None`` if the files are on this machine.
+        keys: The paths of the files, relative to the folder, with ``/``.
+        labels: The label of each file; empty if there are no labels.
+        listing: If the files are in an object store: the objects. ``None``: the files are on this machine.
     """
 
     root: str
@@ -37,7 +37,7 @@ class ImageFiles(NamedTuple):
     listing: Listing | None = None
 
     def path(self, number: int) -> str:
-        """Return the path of a file. For a file in an object store, return its URL, which is only for messages."""
+        """Return the path of a file. For a file in an object store, return the URL without secrets, for messages."""
         if self.listing is not None:
             return str(self.listing.object(number))
         return os.path.join(self.root, self.keys[number])
@@ -55,13 +55,13 @@ class ImageFiles(NamedTuple):
         return [read_whole(self.path(number)) for number in numbers]
 
     def stored(self, numbers: Sequence[int]) -> StoredFiles:
-        """Return the paths of several files, or their contents if they are in an object store, with their labels."""
+        """Return several files with their labels: the paths, or the contents if the files are in an object store."""
         folder, keys, labels = os.path.join(self.root, ""), self.keys, self.labels
         files = [folder + keys[number] for number in numbers] if self.listing is None else self.listing.read(numbers)
         return StoredFiles(files, [labels[number] for number in numbers] if labels else None)
 
     def select(self, numbers: Sequence[int]) -> ImageFiles:
-        """Return a list with only these files."""
+        """Return a list that contains only these files."""
         labels = [self.labels[number] for number in numbers] if self.labels else []
         listing = None if self.listing is None else self.listing.select(numbers)
         return ImageFiles(self.root, [self.keys[number] for number in numbers], labels, listing)
@@ -78,7 +78,7 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
 
     Args:
         root: The folder of the files, or its URL.
-        found: The list.
+        found: The list of labels.
         labels: Path of the list, for messages.
 
     Raises:
@@ -91,11 +91,16 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
 
 
 def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
-    """Return files by their names in a folder. In a store, all files must exist. ``labels`` is the path of the list of names, for errors.
+    """Return the files with these names in a folder. Local files are not checked.
+
+    Args:
+        root: The folder of the files, or its URL.
+        keys: The names.
+        labels: Path of the list that contains the names, for messages.
 
     Raises:
-        FileNotFoundError: some of the files do not exist, or the folder does not exist.
-        DatasetError: a name contains a zero byte, so the list is damaged.
+        FileNotFoundError: the local folder, or a file in an object store, does not exist.
+        DatasetError: a name contains a zero byte.
     """
     if damaged := next((key for key in keys if "\0" in key), None):
         raise DatasetError(f"{shown(labels)}: {damaged!r} is not a file name: the list is damaged")
@@ -109,7 +114,7 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
 
 
 def _check_there(root: str, keys: Sequence[str], labels: str) -> None:
-    """Raise FileNotFoundError if one of the images in a list is not in its folder."""
+    """Raise FileNotFoundError if an image in a list does not exist."""
     names: dict[str, set[str]] = {"": _file_names(root)}
     missing = []
     for key in keys:
@@ -140,12 +145,12 @@ def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
 
     Args:
         root: The folder, or its URL.
-        classes: The names in the order of the labels; ``None``: all folders, in sorted order.
+        classes: The names of the label folders, in the order of the labels. ``None``: all folders, in sorted order.
 
     Raises:
-        FileNotFoundError: the folder ``root`` does not exist or has no subfolders, one of ``classes`` has no folder, or the target of a
-            link in ``root`` does not exist.
-        DatasetError: ``classes`` is ``None``, and the folders have names of splits, such as ``train`` and ``val``.
+        FileNotFoundError: the folder ``root`` does not exist or has no subfolders.
+        FileNotFoundError: a name in ``classes`` has no folder, or the target of a link in ``root`` does not exist.
+        DatasetError: ``classes`` is ``None``, and all folders have names of splits, such as ``train`` and ``val``.
     """
     found = list(_by_label(root, _listing(root))) if is_url(root) else _folders(root)
     return _numbered(root, found, classes)
@@ -185,12 +190,14 @@ def _folders(root: str) -> list[str]:
 
 
 def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
-    """List the images in the label folders and their subfolders. Follow links. Skip hidden files, and files that are not images.
+    """List the images in the label folders and in their subfolders.
 
-    The arguments are the same as in :func:`label_names`. The function raises the errors of :func:`label_names` and these errors.
+    Links are followed. Hidden files, and files that are not images, are skipped.
+
+    For the arguments, see :func:`label_names`. The errors of :func:`label_names` can also be raised.
 
     Raises:
-        FileNotFoundError: there are no images in a label folder, or the target of a link does not exist.
+        FileNotFoundError: a label folder contains no images, or the target of a link does not exist.
         DatasetError: a link leads to a folder that contains the link.
     """
     if is_url(root):
@@ -208,10 +215,10 @@ def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFile
 
 
 def flat_files(root: str) -> ImageFiles:
-    """List the images in ``root`` itself.
+    """List the images in ``root``, without subfolders.
 
     Raises:
-        FileNotFoundError: the folder ``root`` does not exist or has no images, or the target of a link in it does not exist.
+        FileNotFoundError: the folder ``root`` does not exist or has no images, or the target of a link in ``root`` does not exist.
     """
     if is_url(root):
         return _flat_objects(root)
@@ -227,7 +234,7 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
 
 
 def _listing(root: str, below: bool = True) -> Listing:
-    from highway.stores.listing import listing_of  # imported here, because it is needed only for folders in a store
+    from highway.stores.listing import listing_of  # imported here, because local folders do not need this module
 
     return listing_of(root, below)
 
@@ -248,7 +255,7 @@ def _labelled_objects(root: str, classes: Sequence[str] | None) -> ImageFiles:
 
 
 def _by_label(root: str, listing: Listing) -> dict[str, list[int]]:
-    """Return a dict from the names of the folders in an object store to the numbers of their objects, in ascending order."""
+    """Return a dict from the names of the label folders in an object store to the indexes of their objects."""
     found: dict[str, list[int]] = {}
     for number, key in enumerate(listing.keys):
         name, slash, _ = key.partition("/")

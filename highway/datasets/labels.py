@@ -1,4 +1,4 @@
-"""Lists of labelled images. Each line has the name and the label of an image."""
+"""Lists of labels: text files with the name and the label of one image per line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LabelList(NamedTuple):
 
 
 def read_labels(path: str, class_names: str | None) -> LabelList:
-    """Read a list of labels. If ``class_names`` is given, also read this file with the names of the classes.
+    """Read the list of labels at ``path``. ``class_names`` is the path of a file with the names of the classes, or ``None``.
 
     Raises:
         OSError: one of the files cannot be read.
@@ -73,7 +73,7 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
 
 
 def read_classes(path: str) -> tuple[list[str], list[str]]:
-    """Return the names in a file of classes, and their descriptions."""
+    """Read a file with the names of classes. Return the names, and the descriptions of the classes."""
     found: dict[str, str] = {}
     for line, text in _lines(path):
         name, words = _first_two(text)
@@ -82,13 +82,13 @@ def read_classes(path: str) -> tuple[list[str], list[str]]:
         found[name] = words
     if not found:
         raise DatasetError(f"{shown(path)}: the file has no lines; expected the name of a class in each line")
-    # The second column has numbers in Places365, not descriptions.
+    # In Places365, the second column contains the label numbers, not descriptions.
     words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]
     return list(found), list(found.values()) if words_only else []
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that are not blank, each with its line number."""
+    """Yield the line number and text of each line that is not blank."""
     try:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):

@@ -1,4 +1,4 @@
-"""A resource that a dataset opens on its first use, once per process."""
+"""A property for resources, such as open files. Each process opens the resource on the first access."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class opened(Generic[T]):  # lower case, because it is used like ``property``
-    """A property that calls its method on the first access and keeps the result.
+    """A property that calls its method on the first access, and stores the result.
 
-    Forked children, copies and unpickled objects call the method again, because two processes or objects must not share the position of an
-    open file.
+    A forked child process calls the method again. So does a copy of the object, or an unpickled object. Otherwise two processes or objects
+    would share the position of an open file.
 
     >>> class Lines:
     ...     def __init__(self, path): self.path = path
@@ -36,7 +36,7 @@ class opened(Generic[T]):  # lower case, because it is used like ``property``
         if instance is None:
             return self
         held = instance.__dict__.get(self._name)
-        if held is None or held.owner() is not instance:  # a copy has its own parameters
+        if held is None or held.owner() is not instance:  # the instance was copied, and so was its dict
             held = _held_by(instance, self._name)
         return held.get(lambda: self._method(instance))
 
@@ -53,7 +53,7 @@ def _held_by(instance: object, name: str) -> _Held:
 
 
 class _Held:
-    """The result of the method for one object, in the process that called the method."""
+    """The result of the method for one object. The result is valid only in the process that called the method."""
 
     def __init__(self, owner: object) -> None:
         self.owner = weakref.ref(owner)

@@ -1,4 +1,4 @@
-"""Open datasets of any format by their paths."""
+"""Open a dataset of any format by its path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # matches URLs and com
 
 
 def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, list[str]]:
-    """Return the format of paths, and the list of paths after braces and patterns were expanded.
+    """Return the format of paths, and the list of paths. Braces and patterns in the list are expanded.
 
     Args:
         paths: At least one path, pattern or URL.
@@ -29,7 +29,7 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
 
     Raises:
         FileNotFoundError: a path does not exist.
-        ConfigError: no known format fits the paths.
+        ConfigError: no format matches all paths, or ``name`` is not the name of a format.
     """
     row = format_named(name) if name else None
     if row is not None and row.is_name:
@@ -64,17 +64,17 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
     formats. Installed packages can add formats by entry points of the group ``highway.formats``.
 
     Args:
-        path: A file or folder, its URL (for example in an object store such as S3), a pattern such as ``"train-*.parquet"``, or a list of
-            these.
+        path: A file, a folder, a pattern such as ``"train-*.parquet"``, the URL of one of these, or a list of these. A URL can be in an
+            object store, such as S3.
         format: The name of the format, such as ``"tfrecord"``. Required if the path does not determine the format.
         options: Parameters of the dataset that reads the format, such as ``fields`` of :class:`~highway.datasets.Parquet`.
 
     Raises:
         FileNotFoundError: the path does not exist.
         ConfigError: highway cannot recognise the format, or ``format`` is not the name of a format.
-        ConfigError: files of this format can only be read sequentially. Use the source that the message names.
+        ConfigError: files of this format can only be read from beginning to end. Use the source that the message names.
         ConfigError: the library for the format is not installed.
-        TypeError: the dataset of this format has no parameter with the name of an option.
+        TypeError: the dataset of this format has no parameter with the name in ``options``.
 
     >>> import highway
     >>> dataset = highway.open("highway:photos/val")
@@ -92,7 +92,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
 
 
 def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
-    """Return the dataset of images at a path. ``folder`` creates the dataset if the path is a folder of images or label folders."""
+    """Open the images at a path. ``folder`` creates the dataset of a folder of images; other formats are recognised."""
     place = Place(resolve_data_dir(path))
     row = by_suffix([path])
     if row is None and not place.holds_images() and (place.names or place.head):

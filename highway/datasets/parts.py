@@ -1,4 +1,4 @@
-"""Samples in several consecutive parts: files, shards, row groups, datasets."""
+"""Samples that are stored in several consecutive parts, such as files, row groups or datasets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from highway.engine.cancel import check_cancelled
 
 
 class Spans:
-    """The ranges of indexes of several consecutive parts.
+    """The range of sample indexes of each part. The parts are consecutive.
 
     Args:
         lengths: Number of samples of each part.
 
     Attributes:
-        begins: The index of the first sample of each part. The last value is the number of all samples.
+        begins: The index of the first sample of each part. The last value is the total number of samples.
     """
 
     def __init__(self, lengths: Iterable[int]) -> None:
@@ -36,10 +36,10 @@ class Spans:
         return part, number - self.begins[part]
 
     def rows_by_part(self, numbers: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-        """Group samples by part. For each part, return the positions of its samples in ``numbers``, and their indexes in the part."""
+        """Group samples by part. For each sample, return its position in ``numbers`` and its index in the part."""
         found: dict[int, list[tuple[int, int]]] = {}
         begins, there = self.begins, range(self.begins[-1])
-        for position, number in enumerate(numbers):  # inlines place(), because a call would cost a tenth of the time per row of Arrow
+        for position, number in enumerate(numbers):  # a call of place() would be slow for rows of Arrow files
             number = there[number]
             part = bisect_right(begins, number) - 1
             found.setdefault(part, []).append((position, number - begins[part]))
@@ -51,7 +51,7 @@ class Spans:
 
 
 class PartedDataset(ABC):
-    """A dataset whose samples are in several parts."""
+    """A dataset whose samples are stored in several parts, such as files."""
 
     @property
     @abstractmethod
@@ -67,13 +67,13 @@ class PartedDataset(ABC):
 
 
 class Joined:
-    """The concatenated samples of several datasets.
+    """Several datasets, concatenated.
 
     Args:
-        datasets: The datasets. The constructor computes their lengths.
+        datasets: The datasets. The constructor calls ``len`` on each of them.
 
     Attributes:
-        spans: The ranges of the datasets' samples.
+        spans: The range of sample indexes of each dataset.
     """
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
@@ -88,21 +88,21 @@ class Joined:
         return self.datasets[which][own]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Use the method ``__getitems__`` of datasets that have it."""
+        """Return several samples. If a dataset has the method ``__getitems__``, this method is used."""
         return self._several(numbers, [several_of(dataset, "__getitems__") for dataset in self.datasets])[0]
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Use the method ``__getviews__`` of datasets that have it."""
+        """Return several samples. If a dataset has the method ``__getviews__``, this method is used."""
         return self._several(numbers, [several_of(dataset, "__getviews__") for dataset in self.datasets])[0]
 
     @property
     def __getfiles__(self) -> Callable[[Sequence[int]], StoredFiles] | None:
-        """The method that returns the files of several samples. It exists only if all datasets have it."""
+        """The method that returns the files of several samples; ``None`` unless all datasets have this method."""
         methods = [several_of(dataset, "__getfiles__") for dataset in self.datasets]
         return (lambda numbers: StoredFiles(*self._several(numbers, methods))) if set(methods) == {"__getfiles__"} else None
 
     def _several(self, numbers: Sequence[int], methods: Sequence[Several | None]) -> tuple[list[Any], list[int] | None]:
-        """Read samples by the method of each dataset (``None``: one by one). Also return the labels, if all datasets have labels."""
+        """Return samples and their labels (or ``None``). ``methods`` has a method for each dataset; ``None`` reads samples one by one."""
         samples, labels = [None] * len(numbers), [0] * len(numbers)
         all_labelled = True
         for which, mine in self.spans.rows_by_part(numbers).items():
@@ -123,7 +123,7 @@ class Joined:
 
     @cached_property
     def keys(self) -> Sequence[str] | None:
-        """The keys of all samples, if every dataset has keys."""
+        """The keys of all samples; ``None`` unless all datasets have keys."""
         known = [keys for dataset in self.datasets if (keys := keys_of(dataset)) is not None]
 
         def key(number: int) -> str:
@@ -139,9 +139,9 @@ class Joined:
 
 
 class JoinedPaths(Joined):
-    """The datasets at several paths, concatenated."""
+    """The datasets of several paths, concatenated."""
 
-    datasets: Sequence[Any]  # datasets with fingerprints
+    datasets: Sequence[Any]  # datasets with the method fingerprint()
 
     def fingerprint(self) -> str:
         """Return a string that changes when one of the datasets changes."""

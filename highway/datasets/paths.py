@@ -1,4 +1,4 @@
-"""Find the files for the paths that a user gives: paths with braces, patterns, folders, or lists of these."""
+"""Find the files of the paths that a user gives. A path can contain braces and patterns, or be a folder."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from highway.stores.url import is_url, shown, without_options
 
 
 def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
-    """Return the files (or their URLs) for paths. Braces are expanded first. Then each pattern is replaced by the matching files, sorted.
+    """Return the files of one or more paths. Braces are expanded. Then each pattern is replaced by the files that match it, sorted.
 
-    Patterns contain ``*``, ``?`` or ``[...]``. In a URL, ``?`` is not a pattern, because it starts the query. Patterns do not match
+    A pattern is a path with ``*``, ``?`` or ``[...]``. In a URL, ``?`` begins the query, and does not make a pattern. Patterns do not match
     unfinished files.
 
     Args:
-        paths: A path, or a list of paths. The files have the order of the list.
-        leave_out: Suffix of names that a pattern does not match, such as ``.index``.
+        paths: A path or URL, or a list of these. The files have the order of the list.
+        leave_out: Files with this suffix are skipped when a pattern is expanded, such as ``.index``.
 
     Raises:
         FileNotFoundError: no file matches a pattern.
@@ -34,7 +34,7 @@ def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
 
 
 def expanded(path: str, leave_out: str = "") -> list[str]:
-    """Return the files and folders for a path, as :func:`files_of` does."""
+    """Return the files and folders of one path; see :func:`files_of`."""
     found: list[str] = []
     for one in expand_braces(path):
         if is_url(one):
@@ -54,27 +54,27 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
 
 
 def stored(url: str, leave_out: str = "") -> list[str]:
-    """Return the URLs of the objects that match a pattern, or of the objects in a folder, sorted.
+    """Return the URLs of the objects in a folder of an object store, or of the objects that match a pattern. The URLs are sorted.
 
     Args:
         url: The URL of a folder, or a pattern.
-        leave_out: Suffix of the names of objects to skip.
+        leave_out: Objects whose names have this suffix are skipped.
     """
-    from highway.stores.listing import objects_at  # imported here, because it is not needed for files on this machine
+    from highway.stores.listing import objects_at  # imported here, because local files do not need this module
 
     found = [one.url.with_options for one in objects_at(url, "*", folder=True)]
     return [one for one in found if not (leave_out and without_options(one).endswith(leave_out))]
 
 
 def files_below(root: str, folder: str = "", hidden: tuple[str, ...] = (".",)) -> Iterator[str]:
-    """Yield the files in a folder and its subfolders, as paths relative to ``root``. The entries of each folder are sorted.
+    """Yield the paths of the files in a folder and its subfolders. Paths are relative to ``root``. The names in each folder are sorted.
 
     Links to files and folders are followed.
 
     Args:
         root: A folder.
         folder: A folder in ``root``. Empty: ``root`` itself.
-        hidden: Prefixes. Entries whose names begin with one of them are skipped.
+        hidden: Files and folders whose names begin with one of these prefixes are skipped.
 
     Raises:
         FileNotFoundError: the folder does not exist, or the target of a link does not exist.
@@ -103,7 +103,11 @@ def _identity(folder: str) -> tuple[int, int]:
 
 
 def reachable(folder: str, hidden: tuple[str, ...] = (".",)) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder, sorted. A link without a target raises an error, because labels could change if it were skipped."""
+    """Yield the entries of a folder, sorted.
+
+    Raises:
+        FileNotFoundError: the target of a link does not exist. If the link were skipped, the labels of a dataset could change silently.
+    """
     for entry in entries_of(folder, hidden):
         if entry.is_symlink() and not os.path.exists(entry.path):
             target = os.readlink(entry.path)

@@ -1,4 +1,4 @@
-"""Write samples into shards of WebDataset: tar archives in which the files of a sample are adjacent and share a name."""
+"""Write samples into WebDataset shards. A shard is a tar archive. The files of a sample are adjacent, and have the same name."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from highway.stores.url import shown
 
 
 class EncodedSample(NamedTuple):
-    """A sample as files of a shard: the key of the sample, and the extension and content of each file."""
+    """The files of a sample: the key of the sample, and the extension and content of each file."""
 
     key: str
     files: list[tuple[str, bytes]]
 
     @property
     def size(self) -> int:
-        """Number of bytes of the sample in a shard, without the padding after each file."""
+        """Number of bytes that the sample takes in a shard, without the padding after each file."""
         return sum(tarfile.BLOCKSIZE + len(data) for _, data in self.files)
 
 
 def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
-    """Encode a sample as files. Dots in the last part of its key become ``_``, because the first dot begins the extension.
+    """Encode a sample as files.
+
+    In the last part of the key, dots become ``_``, because the first dot of a file name begins the extension.
 
     Raises:
         ItemError: no file can hold the value of a field.
-        ItemError: the sample has no fields, or two fields with the same name.
-        ItemError: readers would derive another key or field name from the name of a file than the sample has.
+        ItemError: the sample has no fields, or two of its fields would be the same field for readers, such as ``x`` and ``x.ten``.
+        ItemError: the key or a field name is not valid: readers would derive a different key or field name from the file name.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -55,13 +57,13 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
 
 
 def key_in_shard(key: str, sample: object = None) -> str:
-    """Return a sample's key as it is written in a shard."""
+    """Return the key that a sample has in a shard."""
     folder, slash, name = key.rpartition("/")
     return f"{folder}{slash}{name.replace('.', '_')}"
 
 
 class ShardWriter:
-    """Adds samples to a shard; see :func:`shard_writer`."""
+    """Writes samples into a shard; see :func:`shard_writer`."""
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
@@ -74,22 +76,20 @@ class ShardWriter:
         return self._archive.offset
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a sample; see :func:`encoded` and :meth:`append`.
-
-        Raises:
-            TypeError: no file can hold the value of a field.
-        """
+        """Append a sample. Raises the errors of :func:`encoded`."""
         self.append(encoded(key, sample))
 
     def append(self, sample: EncodedSample) -> None:
-        """Append a sample. If the key exists, append a number to the key, because readers would merge two samples with the same key."""
+        """Append an encoded sample.
+
+        If the shard already has the key, a number is added to the key. Otherwise readers would merge the two samples."""
         times = self._keys[sample.key] = self._keys.get(sample.key, 0) + 1
         key = sample.key if times == 1 else f"{sample.key}-{times}"
         for extension, data in sample.files:
             info = tarfile.TarInfo(f"{key}.{extension}")
             info.size = len(data)
             self._archive.addfile(info, io.BytesIO(data))
-            self._archive.members.clear()  # type: ignore[attr-defined]  # only needed to read; about 500 bytes per file
+            self._archive.members.clear()  # type: ignore[attr-defined]  # 500 bytes per file, for readers
         self.samples += 1
 
 
@@ -99,10 +99,10 @@ def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
 
     Args:
         path: The path or URL of the file.
-        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+        durable: Whether to wait until the file is on the disk. The file then survives a crash of the machine.
 
     Raises:
-        ShardError: no samples were added. Readers raise an error for an empty shard, because it could be a damaged shard.
+        ShardError: no samples were added. Readers reject an empty shard, because the shard could be damaged.
     """
     with writing(path, durable) as name, tarfile.open(name, "w") as archive:
         writer = ShardWriter(archive)

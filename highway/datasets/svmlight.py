@@ -1,7 +1,7 @@
-"""Random access to lines of labels and sparse features, in the format of SVMlight and LIBSVM.
+"""Random access to the lines of a file in SVMlight or LIBSVM format. A line has a label and sparse features.
 
-A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``. The indices increase. scikit-learn's reader reads a whole file into
-memory. This reader has random access to the lines.
+A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``. The indices in a line increase. In contrast to scikit-learn's
+reader, this reader does not load the whole file into memory.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from highway.parameters.ranges import Range
 from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-CHUNK = 1 << 20  # number of bytes that are searched at once, and approximate number of bytes of a block of lines
+CHUNK = 1 << 20  # number of bytes to search at once, and approximate number of bytes of a block
 _FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")
-_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # first bytes of lines that might have no sample
+_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # if a line begins with one of these bytes, it might be blank or a comment
 _MOST = 2**31 - 1  # maximum number of features, because indices are int32
 
 
 class _Lines(NamedTuple):
-    """The lines that have a sample.
+    """The lines that contain a sample, not blank lines or comments.
 
     Args:
         file: The file.
-        begins: The position of each line, and the end of the file: int64 ``(N + 1,)``. Lines without a sample can follow each line.
-        numbers: The line number of each line, from 1, if the file has lines without a sample.
+        begins: int64 ``(N + 1,)``: the position of each line in the file, and the size of the file.
+        numbers: The line number of each line, from 1; ``None`` if all lines of the file contain samples.
     """
 
     file: UnchangingFile
@@ -58,22 +58,22 @@ class SVMLight:
 
     Args:
         path: The uncompressed file, or its URL.
-        num_features: Number of features. Required if ``dense`` is true. If a line has an index beyond this number, reading the line raises
+        num_features: Number of features. Required if ``dense`` is true. If a line has an index that is too large, reading the line raises
             an error.
-        zero_based: Whether the index of the first feature is 0 in the file. By default, this index is 1.
+        zero_based: Whether indices in the file start at 0. By default, they start at 1.
         dense: Whether samples contain all features, including zeros.
         dtype: Dtype of labels and values, ``"float32"`` or ``"float64"``.
 
-    A sample is a dict. It contains ``label``, a number of type ``dtype``. If the line has a query, it contains ``qid``, an int64. The
-    features depend on ``dense``:
+    A sample is a dict. ``label`` is a number of type ``dtype``. ``qid`` is an int64, if the line has a query. The other fields depend on
+    ``dense``:
 
-    - If ``dense`` is false: ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``. These two arrays are one row of a sparse matrix.
-      :meth:`csr` returns many rows as one matrix. ``Batch(ragged="offsets")`` concatenates the rows of a batch.
+    - If ``dense`` is false: ``indices``, int32 ``(K,)``, which start at 0, and ``values`` ``(K,)``. The two arrays are one row of a sparse
+      matrix. :meth:`csr` returns many rows as one matrix. ``Batch(ragged="offsets")`` concatenates the rows of a batch.
     - If ``dense`` is true: ``x`` ``(num_features,)``.
 
     Raises:
         ConfigError: ``dense`` is set without ``num_features`` (on construction).
-        OSError: the file cannot be opened (when it is first read).
+        OSError: the file cannot be opened (when the dataset is first read).
         DatasetError: a line is not valid (when its sample is read). The message gives the number of the line.
         DatasetError: the file is compressed, or has changed since the first read.
 
@@ -127,11 +127,11 @@ class SVMLight:
         return [self._sample(row) for row in self._rows(numbers)]
 
     def csr(self, numbers: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return several rows, or all rows, as the arrays of a sparse matrix.
+        """Return several samples as the arrays of a sparse matrix. ``None``: all samples.
 
         Returns:
             ``(values, indices, offsets)``, as for ``scipy.sparse.csr_matrix``. The indices are int32 and start at 0. The offsets are int64
-            ``(rows + 1,)``: the start of each row in ``values`` and ``indices``, and the end of the last row.
+            ``(rows + 1,)``. They are the start of each row in ``values`` and ``indices``, and the end of the last row.
         """
         rows = self._rows(range(len(self)) if numbers is None else numbers)
         offsets = np.cumsum([0, *(len(row.indices) for row in rows)], dtype=np.int64)
@@ -197,7 +197,7 @@ class SVMLight:
         return sample | {"x": x}
 
     def blocks(self) -> list[range]:
-        """Return ranges of indexes. Each range has about a megabyte of lines."""
+        """Return ranges of sample indexes. The lines of a range have about a megabyte."""
         begins = self._lines.begins
         firsts = np.searchsorted(begins[:-1], np.arange(0, begins[-1], CHUNK))
         return [range(*block) for block in pairwise(np.unique([*firsts, len(self)]).tolist())]
@@ -208,5 +208,5 @@ class SVMLight:
         return f"{file.path}:{number + 1 if numbers is None else numbers[number]}"
 
     def fingerprint(self) -> str:
-        """Return a string that changes when the file is written to. It also depends on all parameters that change the samples."""
+        """Return a string that changes when the file is written to, or when a parameter changes the samples."""
         return f"{fingerprint_of([('', self.path)])} {self.num_features} {self.zero_based} {self.dense} {self.dtype}"

@@ -1,4 +1,4 @@
-"""Random access to the samples of WebDataset shards."""
+"""Random access to the samples in WebDataset shards. A shard is a tar archive."""
 
 from __future__ import annotations
 
@@ -47,31 +47,32 @@ class _Shards:
 @checked
 @dataclass
 class Tar(PartedDataset):
-    """The samples in WebDataset shards, in the order of the shards and of the files in them.
+    """The samples in WebDataset shards, in the order of the shards, and of the samples in each shard.
 
-    An index file stores the positions of the files in the shards. The first access scans the headers of all shards that have no index, at
-    about 150,000 files per second. To scan a shard in an object store, such as S3, highway fetches the whole shard. To read compressed
-    shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
+    On the first access, highway scans the shards to find the positions of the files, at about 150,000 files per second. An index file can
+    store these positions. A shard that is in an index file is not scanned. To scan a shard in an object store, such as S3, highway fetches
+    the whole shard. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
 
-    A tar archive has no checksums of the contents of files, so damage in the content of a file is not detected.
+    A tar archive has no checksums of file contents. Damage in the content of a file is therefore not detected.
 
     Args:
-        paths: Uncompressed shards, or their URLs. Braces expand: ``photos-{000..015}.tar``.
-        fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of the fields ``png``,
-            ``jpg`` and ``jpeg`` that a sample has. ``None`` reads all fields under their own names.
-        index: ``True``: write the index file ``highway-tar.index`` into the folder of the shards, and map it into memory. A path: write the
-            index file into this folder. If a scan takes more than a second, one process per core scans the shards. Shards whose size or
-            time has changed are scanned again. An existing index file in the folder of the shards is always used.
+        paths: The paths or URLs of uncompressed shards. Braces are expanded: ``photos-{000..015}.tar``.
+        fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the field ``png``, ``jpg`` or
+            ``jpeg``: the first of them that a sample has. ``None`` reads all fields under their own names.
+        index: ``True``: write the index file ``highway-tar.index`` into the folder of the shards. A path: write the index file into this
+            folder. ``False``: write no index file. If the folder of the shards already has an index file, the file is always used. Shards
+            whose size or modification time has changed are scanned again. If a scan takes more than a second, one process per core scans
+            local shards.
 
-    A sample is a dict. The name of a field is the extension of a file in lower case. The extension determines the type of the value
-    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an int32, and ``.txt`` is a str. Images and all
-    other files are ``bytes``.
+    A sample is a dict with a field for each file of the sample. The name of a field is the extension of the file, in lower case. The
+    extension determines the type of the value (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an
+    int32, and ``.txt`` is a str. Images and all other files are ``bytes``.
 
     Raises:
         ConfigError: ``paths`` is empty, or a path is a pipe.
         OSError: a shard cannot be opened, or the index file cannot be written (on the first access).
         ShardError: a shard is compressed, damaged or truncated, or has no files (on the first access).
-        ShardError: a file in a sample does not match its extension, or a sample lacks a field in ``fields``.
+        ShardError: the content of a file does not match the file's extension, or a sample lacks a field in ``fields``.
         DatasetError: a shard has changed since it was first read.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
@@ -150,7 +151,7 @@ class Tar(PartedDataset):
         return LazyKeys(shards.key, len(shards.spans))
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of a file that stores facts about all samples, such as their costs. Return ``None`` if ``index`` is ``False``.
+        """Return the path of a file that stores the costs of the samples. Return ``None`` if ``index`` is ``False``.
 
         If ``index`` is ``True``, the file is in the folder of the first shard. If ``index`` is a path, the file is in this folder.
         """
@@ -161,5 +162,5 @@ class Tar(PartedDataset):
         return f"{shown(self._shards.paths[self.spans.place(number)[0]])}: sample {self.keys[number]!r}"
 
     def fingerprint(self) -> str:
-        """Return a string that changes when shards are added, removed, renamed or written to. It also depends on ``fields``."""
+        """Return a string that changes when shards are added, removed, renamed or written to, or when ``fields`` changes."""
         return f"{fingerprint_of((path, path) for path in self.shards)} {self.fields}"

@@ -1,4 +1,8 @@
-"""Parse plain tar headers, which contain only a name and a size, much faster than tarfile, and check the ends of archives."""
+"""Parse plain tar headers much faster than tarfile does, and check the end of an archive.
+
+A plain header contains only a name and a size. Before a header, an archive can have a pax header, which contains further records.
+An end mark of at least two blocks of zeros ends the archive. Zeros can follow as padding.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,12 @@ import zlib
 from typing import NamedTuple
 
 BLOCK = tarfile.BLOCKSIZE
-PAX_BLOCKS = 3  # a pax header, its records, and the header of the file after them
+PAX_BLOCKS = 3  # blocks of a pax header, its records, and the header of the file
 MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # size of the end mark with the longest padding that tar writes by default
 
 _FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, last byte of the name, size, checksum, kind, first byte of the name's prefix
 _FILE, _PAX = b"0\0", ord("x")
-# Pax records that contain no name or size. Python's tarfile writes such a record for every time that is not a whole second.
+# Pax records without a name or a size. Python's tarfile writes such a record for every time that is not a whole second.
 _SILENT = re.compile(rb"(\d+) (?:[amc]time|[ug]id|[ug]name)=[^\n]*\n")
 
 
@@ -24,7 +28,7 @@ class PlainFile(NamedTuple):
     Args:
         name: The path.
         size: Length of the file in bytes.
-        header: Length of the header in bytes, including a pax header before it.
+        header: Length of the header in bytes, including the pax header, if there is one.
     """
 
     name: str
@@ -33,14 +37,14 @@ class PlainFile(NamedTuple):
 
 
 def is_header(data: bytes, at: int = 0) -> bool:
-    """Return whether a header with a valid checksum begins at a position in a part of an archive."""
+    """Return whether a header with a valid checksum begins at position ``at`` in ``data``."""
     if len(data) - at < BLOCK:
         return False
     return _number(_FIELDS.unpack_from(data, at)[3]) == _checksum(data, at)
 
 
 def plain_file(data: bytes, at: int = 0) -> PlainFile | None:
-    """Return the file whose header begins at a position in ``data``; ``None`` if the header is special, invalid or truncated."""
+    """Return the file whose header begins at position ``at``. Return ``None`` if the header is not plain, or is invalid or truncated."""
     if len(data) - at < BLOCK:
         return None
     if data[at + 156] == _PAX:
@@ -58,15 +62,15 @@ def plain_file(data: bytes, at: int = 0) -> PlainFile | None:
 
 
 def check_end(rest: bytes, offset: int, has_files: bool) -> None:
-    """Check that an archive has files, and that only padding follows its end mark.
+    """Check that an archive has files, and that only padding follows the end mark.
 
     Args:
-        rest: The bytes from the end mark to the end of the archive, or at least the first ``MOST_ZEROS + 1`` of them.
+        rest: The bytes from the end mark to the end of the archive. The first ``MOST_ZEROS + 1`` bytes are sufficient.
         offset: The position of the end mark.
-        has_files: Whether there are files before the end mark.
+        has_files: Whether the archive has files.
 
     Raises:
-        tarfile.ReadError: there are no files, or the rest is not a valid end mark with padding.
+        tarfile.ReadError: the archive has no files, or ``rest`` is not a valid end mark with padding.
     """
     if content := rest.lstrip(b"\0"):
         place = offset + len(rest) - len(content)
@@ -85,7 +89,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
 
 
 def _silent_header(data: bytes, at: int) -> int:
-    """Return the length of a pax header with its records, or 0 if the records contain a name or a size, or do not fit into one block."""
+    """Return the length of a pax header with its records. Return 0 if ``plain_file`` cannot ignore the records."""
     size = _number(data[at + 124 : at + 136])
     if not 0 < size <= BLOCK or not is_header(data, at):
         return 0
@@ -99,7 +103,7 @@ def _silent_header(data: bytes, at: int) -> int:
 
 
 def _number(field: bytes) -> int:
-    """Return the number in a field of a header, or -1 if it is not a plain number."""
+    """Return the octal number in a field of a header, or -1 if the field contains no octal number."""
     try:
         return int(field.rstrip(b"\0 "), 8)
     except ValueError:
@@ -107,6 +111,7 @@ def _number(field: bytes) -> int:
 
 
 def _checksum(data: bytes, at: int) -> int:
-    """Return the sum of a header's bytes, with spaces in the checksum field. The lower half of an Adler-32 is the sum of the bytes + 1."""
+    """Return the checksum of a header: the sum of its bytes, with spaces in place of the checksum field."""
+    # The lower 16 bits of an Adler-32 are the sum of the bytes + 1. A half of a header is short enough that this sum does not overflow.
     halves = (zlib.adler32(data[at : at + 256]) & 0xFFFF) + (zlib.adler32(data[at + 256 : at + BLOCK]) & 0xFFFF) - 2
     return halves - sum(data[at + 148 : at + 156]) + 8 * ord(" ")

@@ -1,4 +1,4 @@
-"""An index of the samples in a shard. It is built from the tar headers, and can be stored in a file next to the shard."""
+"""The index of a shard: the positions of its samples. The index is built from the headers of the tar archive."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from highway.stores.file import open_file, state_of
 from highway.stores.url import is_url, shown
 
 VERSION = "tar 2"  # version of the index of a shard; version 1 did not check the ends of shards
-Pread = Callable[[int, int], bytes]  # a function of the number of bytes and the position of the first byte
+Pread = Callable[[int, int], bytes]  # reads bytes; its arguments are the number of bytes, and the position of the first byte
 
 
 class TarIndex(NamedTuple):
-    """The positions of the samples in a shard. The arrays are small: a sample of two files takes about 45 bytes.
+    """The positions of the samples in a shard. A sample of two files takes about 45 bytes.
 
     Args:
-        extensions: All extensions of the shard, in lower case.
-        ends: For each sample, the index of its last file + 1.
-        key_ends: The end of each sample's key in ``keys``.
-        keys: The UTF-8 bytes of all keys, concatenated, as uint8.
+        extensions: All file extensions in the shard, in lower case.
+        ends: The index of each sample's last file, plus 1.
+        key_ends: The position in ``keys`` at which each sample's key ends.
+        keys: The concatenated keys in UTF-8, as uint8.
         kinds: The index of each file's extension in ``extensions``.
         offsets: The position of each file's content in the shard.
         sizes: Number of bytes of each file.
@@ -51,7 +51,7 @@ class TarIndex(NamedTuple):
         return self.keys[begin : int(self.key_ends[sample])].tobytes().decode(errors="surrogateescape")
 
     def files(self, sample: int) -> slice:
-        """Return the indexes of a sample's files."""
+        """Return the range of indexes of a sample's files."""
         return slice(int(self.ends[sample - 1]) if sample else 0, int(self.ends[sample]))
 
 
@@ -60,7 +60,7 @@ def index_of(path: str) -> Group:
 
     Raises:
         ShardError: the shard is not a tar archive, or is compressed, damaged or truncated.
-        ShardError: the shard contains a link or a sparse file, which has no random access.
+        ShardError: the shard contains a link or a sparse file. highway cannot read these by position.
         ShardError: the shard was written to during the scan.
         OSError: the shard cannot be opened.
     """
@@ -85,12 +85,12 @@ def index_of(path: str) -> Group:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[BinaryIO, Pread]]:
-    """Yield a shard for sequential reading, and a function that reads bytes at a position."""
+    """Yield two ways to read a shard: a file object for tarfile, and a function that reads bytes at a position."""
     if not is_url(path):
         with open_shard(path) as file:
             yield file, lambda size, place: os.pread(file.fileno(), size, place)
         return
-    from highway.stores.streaming import Window  # imported here, because it is not needed for files on this machine
+    from highway.stores.streaming import Window  # imported here, because local files do not need this module
 
     whole = open_file(path)
     with whole.as_stream() as file:
@@ -122,7 +122,7 @@ def _small(values: array[int]) -> np.ndarray:
 def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the path, offset and size of each regular file, in the order of the archive.
 
-    This function parses plain headers itself, five times as fast as tarfile. tarfile parses all other headers: long names, pax, huge files.
+    This function parses plain headers itself, which is five times as fast as tarfile. tarfile parses all other headers, such as long names.
     """
     position, has_files = 0, False
     with Archive.over(file) as archive:

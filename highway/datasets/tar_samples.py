@@ -1,7 +1,7 @@
-"""Group the files of a shard into samples, and decode their fields.
+"""Group the files of a WebDataset shard into samples, and decode the samples.
 
-Consecutive files with the same key are one sample. The key ends at the first dot after the last slash: ``cats/01.jpg`` and ``cats/01.cls``
-are the sample ``cats/01`` with the fields ``jpg`` and ``cls``.
+Consecutive files with the same key are one sample. The key is the path up to the first dot after the last slash: ``cats/01.jpg`` and
+``cats/01.cls`` are the sample ``cats/01`` with the fields ``jpg`` and ``cls``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 def shards_of(urls: str | list[str]) -> list[str]:
-    """Return the names of shards, with braces expanded."""
+    """Return the paths or URLs of shards, with braces expanded."""
     return [shard for url in ([urls] if isinstance(urls, str) else urls) for shard in expand_braces(url)]
 
 
 def key_and_extension(path: str) -> tuple[str, str] | None:
-    """Return the key of a file's sample, and the extension in lower case. Return ``None`` if the file belongs to no sample."""
+    """Return the key and the extension (in lower case) of a file. Return ``None`` if the file belongs to no sample."""
     name = None if "__" in path and _META.match(path) else _NAME.fullmatch(path)
     return None if name is None else (name[1], name[2].lower())
 
@@ -38,10 +38,10 @@ def key_and_extension(path: str) -> tuple[str, str] | None:
 def grouped_by_key(
     members: Iterable[tuple[str, T]], ignored: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, list[tuple[str, T]]]]:
-    """Yield the key of each sample, and its files with their extensions in lower case.
+    """Yield the key of each sample, and a list with the extension and content of each file of the sample.
 
     Args:
-        members: The paths of files, each with a reference to the content.
+        members: Pairs of a file's path and content. Any object can stand for the content.
         ignored: Called for each file that belongs to no sample.
     """
     current, files = "", list[tuple[str, T]]()
@@ -64,12 +64,11 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
     Args:
         extensions: The extensions of the sample's files.
-        read: Returns the content of a file by its position in ``extensions``. Only required files are read.
-        fields: A dict from new names to old names, which are separated by ``;``. The first old name that exists is used. ``None``: all
-            fields.
+        read: Returns the content of the file at a position in ``extensions``. Only the files of the selected fields are read.
+        fields: A dict from new names to old names; see :func:`~highway.datasets.dataset.chosen`. ``None``: all fields.
 
     Raises:
-        ShardError: a file does not match its extension, or two files have the same field.
+        ShardError: a file does not match its extension, or two files contain the same field.
         ShardError: the sample lacks a field in ``fields``.
     """
     sample: dict[str, Any] = {}
@@ -83,10 +82,10 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
 
 def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Mapping[str, int]:
-    """Return a dict from fields to the positions of their files in ``extensions``. For ``fields``, see :func:`decoded_sample`.
+    """Return the position of each field's file in ``extensions``. For ``fields``, see :func:`decoded_sample`.
 
     Raises:
-        ShardError: two files have the same field, or a field has no file.
+        ShardError: two files contain the same field, or a field in ``fields`` has no file.
     """
     places: dict[str, int] = {}
     for place, extension in enumerate(extensions):
@@ -101,7 +100,7 @@ def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Ma
 
 
 class SamplesAgain:
-    """Reads samples of shards again by index. If the samples are requested in order, each shard is read once."""
+    """Reads samples of shards by index. If samples are requested in order, each shard is read only once."""
 
     def __init__(self, shards: list[str]) -> None:
         self._shards = shards

@@ -1,4 +1,4 @@
-"""Read tar archives member by member, from disk, URLs and pipes."""
+"""Read tar archives from beginning to end, from files, URLs and pipes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # schemes that the webdataset package reads by commands
-_BROKEN_PIPE = (141, -13)  # exit codes of a command that SIGPIPE ended after we had read enough: from a shell, and from the command itself
+_BROKEN_PIPE = (141, -13)  # exit codes after SIGPIPE, of a shell and of a command: highway closed the pipe before its end
 _PATIENCE = 5.0  # maximum seconds for a command to end after a signal
-LEAST = 1 << 12  # number of bytes to read ahead at first; it grows with consecutive small files
-MOST, LARGE = 1 << 20, 1 << 18  # for archives on disk: maximum number of bytes to read ahead, and size from which a file is not read ahead
-MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same two limits for other streams
-_AT_ONCE = 1 << 26  # maximum number of bytes of one read, because a damaged header can announce any size
+LEAST = 1 << 12  # number of bytes to read ahead at first; the number doubles while files are small
+MOST, LARGE = 1 << 20, 1 << 18  # for archives on disk: maximum bytes to read ahead; larger files are read directly
+MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same limits for other streams
+_AT_ONCE = 1 << 26  # maximum bytes of one read, because a damaged header can contain any size
 
 
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # from the first bytes to the format
+COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 _OPENERS: dict[str, Callable[[Any], Any]] = {
     "gzip": lambda stream: gzip.GzipFile(fileobj=stream),
     "bzip2": bz2.BZ2File,
@@ -56,9 +56,9 @@ def read_members(url: str) -> Generator[Member, None, None]:
             ``pipe:COMMAND``, ``scp:``, ``sftp:``, ``ftps:``, ``ais:``.
 
     Raises:
-        ShardError: the data are not a tar archive, contain no files, or are damaged.
-        ShardError: the archive does not end with an end mark and padding, so it was truncated, or other data follow.
-        OSError: the archive cannot be opened, or the command that reads the archive fails.
+        ShardError: the content is not a tar archive, has no files, or is damaged.
+        ShardError: the archive is truncated, or other data follow its end mark.
+        OSError: the archive cannot be opened, or the command of the URL fails.
         ConfigError: the URL needs the webdataset package, but the package is not installed.
     """
     count = 0
@@ -76,7 +76,7 @@ def read_members(url: str) -> Generator[Member, None, None]:
 
 
 def _members(stream: Any) -> Iterator[Member]:
-    """Yield the files of an archive, and check the end of the archive. tarfile reads only headers that are not plain."""
+    """Yield the files of an archive, and check its end. Headers that are not plain (see ``tar_headers``) are read by tarfile."""
     ahead = _decompressed(Ahead(stream))
     archive, has_files = Archive.over(ahead), False
     while True:
@@ -91,7 +91,7 @@ def _members(stream: Any) -> Iterator[Member]:
         if (file := archive.extractfile(info)) is not None:
             has_files = True
             yield Member(info.name, file.read())
-        archive.members.clear()  # tarfile would keep an entry for every file
+        archive.members.clear()  # otherwise tarfile would keep an entry for every file
         ahead.seek(archive.offset)
         check_cancelled()
     if not archive.has_end:
@@ -100,7 +100,7 @@ def _members(stream: Any) -> Iterator[Member]:
 
 
 def _decompressed(ahead: Ahead) -> Ahead:
-    """Return the stream, or a decompressing stream if it does not begin with the header of a file."""
+    """Return the stream itself, or a stream that decompresses it if its first bytes are those of a compressed file."""
     ahead.fetch(BLOCK)
     kind = next((kind for magic, kind in COMPRESSED.items() if ahead.block.startswith(magic)), None)
     if kind is None or is_header(ahead.block):
@@ -114,7 +114,7 @@ def _decompressed(ahead: Ahead) -> Ahead:
 
 
 class _Decompressed:
-    """The decompressed content of a stream. At the end, the decompressors compare the content with the checksum in the stream."""
+    """A stream that decompresses another stream. At the end of the stream, the decompressor checks the checksum."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -127,13 +127,13 @@ class _Decompressed:
             data: bytes = self._file.read(size)
             return data
         except OSError as error:
-            if error.errno is None and type(error) in (OSError, gzip.BadGzipFile):  # gzip and bz2 report damage by such errors
+            if error.errno is None and type(error) in (OSError, gzip.BadGzipFile):  # gzip and bz2 raise these errors for damaged data
                 raise tarfile.ReadError(str(error)) from error
             raise
 
 
 def _plain_members(ahead: Ahead) -> Iterator[Member]:
-    """Yield files up to the first header that is not plain."""
+    """Yield files. Stop before the first header that is not plain."""
     while (file := ahead.plain_file()) is not None:
         ahead.at += file.header
         data = ahead.read(file.size)
@@ -148,7 +148,7 @@ def _plain_members(ahead: Ahead) -> Iterator[Member]:
 
 
 class _Ending(tarfile.TarInfo):
-    """Tells its archive that the end mark was read. tarfile silently treats damage between two files as the end of the archive."""
+    """Sets ``has_end`` of the archive when the end mark is read. tarfile takes a damaged header for the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: Any) -> Any:
@@ -168,7 +168,7 @@ class Archive(tarfile.TarFile):
 
     @classmethod
     def over(cls, stream: Any) -> Archive:
-        """Return an archive that reads nothing from the stream before the first request."""
+        """Return an archive. The constructor reads nothing from the stream."""
         archive = cls(fileobj=io.BytesIO(bytes(BLOCK)))
         archive.fileobj, archive.has_end = stream, False
         return archive
@@ -204,7 +204,7 @@ def open_shard(path: str) -> BinaryIO:
 
 
 def add_hint(error: FileNotFoundError) -> None:
-    """If the name of a missing shard is a pattern, add a note about patterns to the error."""
+    """If the missing path is a pattern, add a note to the error."""
     if "*" in str(error.filename):
         error.add_note("patterns are not supported here; use braces, such as 'photos-{000..015}.tar'")
 
@@ -213,10 +213,10 @@ def add_hint(error: FileNotFoundError) -> None:
 def _open(url: str) -> Iterator[BinaryIO]:
     if is_path(url):
         with open_shard(path_of(url)) as file:
-            yield file.raw  # type: ignore[attr-defined]  # it is read ahead elsewhere
+            yield file.raw  # type: ignore[attr-defined]  # without a buffer, because Ahead reads ahead
         return
     if has_ranges(url):
-        from highway.stores.streaming import ObjectStream  # imported here, because it is not needed for files on this machine
+        from highway.stores.streaming import ObjectStream  # imported here, because local files do not need this module
 
         with contextlib.closing(ObjectStream(url)) as stream:
             yield stream  # type: ignore[misc]
@@ -232,7 +232,7 @@ def _open(url: str) -> Iterator[BinaryIO]:
     try:
         yield _PipeReader(process.stdout.fileno())  # type: ignore[misc]
         stop = False
-    except ShardError:  # the cause might be that the command failed
+    except ShardError:  # if the command failed, the next error is more useful
         stop = False
         raise
     finally:
@@ -253,14 +253,14 @@ def _end(process: subprocess.Popen[bytes], stdout: IO[bytes], stop: bool) -> Non
 
 
 def _read_to_end(stream: Any) -> None:
-    """Read the rest of a command's output, so that it can end normally. Do nothing for a file."""
+    """Read the remaining output of a command, so that the command can end normally. For a file, do nothing."""
     if isinstance(stream, _PipeReader):
         while stream.read(1 << 16):
             pass
 
 
 class _PipeReader(io.RawIOBase):
-    """Reads from a pipe. While it waits for data, it raises ``Cancelled`` if the stage is cancelled."""
+    """Reads from a pipe. If the stage is cancelled during a read, the read raises ``Cancelled``."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -272,17 +272,17 @@ class _PipeReader(io.RawIOBase):
 
 
 class Ahead:
-    """A stream that reads ahead in blocks. It makes few system calls for small files, and does not copy large files.
+    """A stream that reads ahead in blocks.
 
-    A system call releases the GIL, and another thread can take it. For files of 100 kB, waiting for the GIL again takes longer than copying
-    the file.
+    For small files, one system call reads several files. Large files are read directly, without a copy. Each system call releases the GIL,
+    and another thread can take the GIL. For a file of 100 kB, waiting for the GIL takes longer than copying the file.
 
     Args:
-        stream: The stream to read. Its ``read`` can return fewer bytes than requested, but returns no bytes only at the end.
+        stream: The stream to read. Its method ``read`` can return fewer bytes than requested. It returns empty bytes only at the end.
 
     Attributes:
-        block: The block that was read last.
-        at: Number of consumed bytes of the block.
+        block: The last block that was read.
+        at: Number of bytes of the block that were consumed.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -299,7 +299,7 @@ class Ahead:
         return self._begin + self.at
 
     def plain_file(self) -> PlainFile | None:
-        """Return the file whose header is next, if the header is plain."""
+        """Return the file at the current position; ``None`` if its header is not plain."""
         if len(self.block) - self.at < BLOCK:
             self.fetch(BLOCK)
         if self.block[self.at + 156 : self.at + 157] == b"x":
@@ -307,7 +307,7 @@ class Ahead:
         return plain_file(self.block, self.at)
 
     def fetch(self, size: int) -> None:
-        """Read until the block has ``size`` unconsumed bytes, or fewer at the end of the stream."""
+        """Read until the block has ``size`` unconsumed bytes, or until the stream ends."""
         if len(self.block) - self.at >= size:
             return
         self._begin, self.block, self.at = self.tell(), self._rest(), 0
@@ -316,14 +316,14 @@ class Ahead:
             self._size = min(2 * self._size, self._most)
 
     def _rest(self) -> bytes:
-        """Return the unconsumed bytes of the block. For a file on disk, return no bytes, because reading them again is cheaper."""
+        """Return the unconsumed bytes of the block. For a file on disk, return no bytes, because it is cheaper to read them again."""
         if self._descriptor is None:
             return self.block[self.at :]
         self._next = self.tell()
         return b""
 
     def read(self, size: int) -> bytes:
-        """Consume ``size`` bytes and return them, or fewer at the end of the stream."""
+        """Consume and return ``size`` bytes, or fewer at the end of the stream."""
         if self.at + size > len(self.block):
             if self._descriptor is None or size >= self._large:
                 return self._unread(size)
@@ -332,7 +332,7 @@ class Ahead:
         return self.block[begin : self.at]
 
     def _unread(self, size: int) -> bytes:
-        """Consume ``size`` bytes and return them. Read the missing bytes directly, not into the block."""
+        """Consume and return ``size`` bytes. Bytes that are not in the block are read directly."""
         if size >= self._large:
             self._size = LEAST
         begin, rest = self.tell(), self._rest()
@@ -345,7 +345,7 @@ class Ahead:
         return data
 
     def read_some(self, size: int) -> bytes:
-        """Consume the available bytes and return them, at most ``size``. Return no bytes only at the end of the stream."""
+        """Consume and return the available bytes, at most ``size``. Return empty bytes only at the end of the stream."""
         if self.at == len(self.block):
             self._begin, self.block, self.at = self.tell(), self._more(size), 0
         return self.read(min(size, len(self.block) - self.at))

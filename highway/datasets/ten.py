@@ -28,17 +28,19 @@ from highway.wire.envelope import Envelope
 @checked
 @dataclass
 class TenFiles:
-    """The samples or batches in ``.ten`` files, one per file. The files of a folder or pattern are sorted by path.
+    """The samples or batches in ``.ten`` files. Each file contains one sample or batch. The files of a folder or pattern are sorted by
+    path.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"data/*.ten"``, the URL of one of these, or a list of these. A list keeps its order.
+        paths: A folder, a file, a pattern such as ``"data/*.ten"``, the URL of one of these, or a list of these. Items of a list keep their
+            order.
         mmap: Whether to map files on this machine into memory instead of reading them. If another program truncates a mapped file while its
             arrays are in use, the operating system kills this process.
 
     A sample is the saved dict or tuple of arrays. The arrays are read-only. The key of a sample is the path of its file.
 
     Raises:
-        FileNotFoundError: there are no such files (when the dataset is first read).
+        FileNotFoundError: a path has no ``.ten`` files (when the dataset is first read).
         FrameError: a file is incomplete or does not match its checksums (when the sample is read).
         FrameError: a file is not in tenbin format, the format of ``.ten`` files (when the sample is read).
 
@@ -61,7 +63,7 @@ class TenFiles:
         return list(map(_named, self._files))
 
     def _found(self) -> list[str | UnchangingFile]:
-        """Return paths, and objects in stores."""
+        """Find the files. A local file is a path, and an object in a store is an :class:`UnchangingFile`."""
         files: list[str | UnchangingFile] = []
         for path in (one for given in ([self.paths] if isinstance(self.paths, str) else self.paths) for one in expand_braces(given)):
             found = _objects(path) if is_url(path) else _paths(path)
@@ -77,13 +79,13 @@ class TenFiles:
         return self.with_passport(number).item
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several items. Files in an object store are requested concurrently."""
+        """Return several samples. Files in an object store are requested concurrently."""
         return [stamped.item for stamped in self.with_passports(numbers)]
 
     def with_passport(self, number: int) -> Stamped:
-        """Return an item (a sample or batch) with its saved passport (the metadata of the item: epoch, index, keys).
+        """Return an item (a sample or batch) with its passport. The passport contains the metadata of the item: epoch, index and keys.
 
-        If the passport has no keys, the key is the path of the file.
+        If the saved passport has no keys, the path of the file becomes the key.
         """
         return self.with_passports([number])[0]
 
@@ -95,7 +97,7 @@ class TenFiles:
         return [self._decoded(self.keys[number], contents.get(number)) for number in numbers]
 
     def _decoded(self, path: str, content: bytes | None) -> Stamped:
-        """Return the item of a file. ``content`` is the content of the file, if it was read before."""
+        """Return the item in a file. ``content`` is the content of the file; ``None``: read the file."""
         try:
             frames = load_chunks(path, self.mmap) if content is None else read_aligned(io.BytesIO(content), len(content))
             message = named("tensorcom").decode(frames)
@@ -128,16 +130,16 @@ def _paths(path: str) -> list[str | UnchangingFile]:
 
 
 def _objects(url: str) -> list[str | UnchangingFile]:
-    from highway.stores.listing import objects_at  # imported here, because it is not needed for files on this machine
+    from highway.stores.listing import objects_at  # imported here, because local files do not need this module
 
     return list(objects_at(url, "*.ten"))
 
 
 def save(path: str, item: Any, passport: Passport) -> int:
-    """Write an item with its passport and a checksum for each array, and wait until the file is on the disk. Return its size in bytes.
+    """Write an item with its passport. Wait until the file is on the disk, and return the size of the file in bytes.
 
     Raises:
-        ItemError: a field cannot be saved.
+        ItemError: a ``.ten`` file cannot contain the value of a field.
     """
     frames = named("tensorcom").encode(item, Envelope(passport=passport), allow64=True)
     with writing(path, durable=True) as name, open(name, "wb") as stream:
@@ -147,7 +149,7 @@ def save(path: str, item: Any, passport: Passport) -> int:
 
 
 class TenWriter:
-    """Writes a sample; see :func:`ten_writer`."""
+    """Writes one sample; see :func:`ten_writer`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -157,8 +159,8 @@ class TenWriter:
         """Write the sample.
 
         Raises:
-            ItemError: a field cannot be saved.
-            ValueError: the file already has a sample.
+            ItemError: a ``.ten`` file cannot contain the value of a field.
+            ValueError: this method was called before: a file contains only one sample.
         """
         if self.samples:
             raise ValueError(f"{self._path}: a .ten file contains one sample; write {key!r} to a separate file")
@@ -173,5 +175,5 @@ class TenWriter:
 
 @contextmanager
 def ten_writer(path: str) -> Iterator[TenWriter]:
-    """Write a ``.ten`` file of one sample, which is a dict of arrays. The file gets its final name only when it is complete."""
+    """Write one sample, a dict of arrays, into a ``.ten`` file. The file gets its final name only when it is complete."""
     yield TenWriter(path)

@@ -1,4 +1,4 @@
-"""Write files atomically, on this machine or in an object store: a file is complete or does not exist."""
+"""Write files atomically, on this machine or in an object store. A file is either complete, or does not exist."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from highway.stores.file import exists, names_in
 from highway.stores.url import is_url
 
 Kind = Literal["bytes", "str", "number", "array", "json"]
-"""The kinds of values that fields of samples may have. Each writer maps the kinds that its format supports to their stored form."""
+"""The kinds of values in fields of samples. Each format supports some of these kinds."""
 
 NUMBERS: Mapping[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
-"""The NumPy types of Python's numbers."""
+"""The NumPy type for each Python number type."""
 
 _KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
     ("bytes", (bytes, bytearray, memoryview)),
@@ -31,7 +31,7 @@ _KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
 
 
 def kind_of(value: Any) -> Kind | None:
-    """Return the kind of a value, or ``None`` if no kind fits."""
+    """Return the kind of a value; ``None`` if the value is of no kind."""
     return next((kind for kind, types in _KINDS if isinstance(value, types)), None)
 
 
@@ -39,28 +39,28 @@ _PART = re.compile(r"\.\d+\.part$")
 
 
 class SampleWriter(Protocol):
-    """The interface of a format's writer. It is a context manager to which you add samples one by one.
+    """Writes samples one by one. The writer function of a format, such as ``shard_writer``, is a context manager that yields this object.
 
     At the end of the ``with`` block, the output is complete and gets its final name. After an error, there is no output.
     """
 
     def add(self, key: str, sample: Mapping[str, Any], /) -> None:
-        """Append a sample under a key.
+        """Append a sample with its key.
 
         Raises:
-            TypeError: the format cannot hold a field of the sample.
+            TypeError: the format cannot store the value of a field (in most formats an ItemError, which is a TypeError).
         """
 
 
 def is_part(path: str) -> bool:
-    """Return whether a path is a temporary or unfinished file or folder of :func:`writing` or :func:`writing_folder`."""
+    """Return whether a path is the temporary path of a file or folder that is not finished; see :func:`writing`."""
     return _PART.search(path) is not None
 
 
 def is_taken(path: str) -> bool:
-    """Return whether the path is a file, or a folder that is not empty. Unfinished files of a killed writer do not count."""
+    """Return whether the path is a file, or a folder that is not empty. Unfinished files of killed writers do not count."""
     if is_url(path):
-        from highway.stores.writing import is_left  # imported here, because it is not needed for plain paths
+        from highway.stores.writing import is_left  # imported here, because local paths do not need this module
 
         return exists(path) or (bool(names := names_in(path)) and not is_left(names))
     return os.path.exists(path) and not (os.path.isdir(path) and all(map(is_part, os.listdir(path))))
@@ -68,24 +68,24 @@ def is_taken(path: str) -> bool:
 
 @contextmanager
 def writing(path: str, durable: bool = False) -> Iterator[str]:
-    """Yield the name of a temporary file. At the end of the ``with`` block, the file is renamed to ``path``. After an error, it is removed.
+    """Yield the path of a temporary file. At the end of the ``with`` block, rename the file to ``path``. After an error, remove the file.
 
-    If ``path`` is a URL of an object store such as S3, the file is written to a temporary folder on this machine, and uploaded at the end.
+    If ``path`` is a URL, such as a URL of S3, the temporary file is on this machine, and is uploaded at the end.
 
     Args:
         path: The path or URL of the file. Missing folders are created.
-        durable: Whether to wait until the file and its name are on the disk, so that they survive a crash of the machine. If ``path`` is a
-            URL, ``durable`` has no effect, because the file is always uploaded completely.
+        durable: Whether to wait until the file and its name are on the disk. The file then survives a crash of the machine. For a URL, this
+            parameter has no effect.
 
     Raises:
-        ConfigError: highway cannot write to this kind of URL.
+        ConfigError: highway cannot write to URLs of this kind.
         OSError: the folder cannot be created, or the file cannot be written. A note on the error names the file.
         FileNotFoundError: the bucket of the URL does not exist.
         PermissionError: this process has no permission to write the file.
         StoreError: the object store returns an error.
     """
     if is_url(path):
-        from highway.stores.writing import uploading  # imported here, because it is not needed for plain paths
+        from highway.stores.writing import uploading  # imported here, because local paths do not need this module
 
         with uploading(path) as part:
             yield part
@@ -109,20 +109,20 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
 
 @contextmanager
 def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]:
-    """Yield the name of a temporary folder. At the end of the ``with`` block, it is renamed to ``path``, as in :func:`writing`.
+    """Yield the path of a temporary folder. At the end of the ``with`` block, rename the folder to ``path``; see :func:`writing`.
 
     Args:
         path: The path or URL of the folder. Missing parent folders are created.
         last: The name of the file that marks the folder as complete. In a store, this file is uploaded after all other files.
-        durable: Whether to wait until the folder and the files directly in it are on the disk. Files in subfolders are not waited for.
+        durable: Whether to wait until the folder and its files are on the disk. Files in subfolders are not included.
 
     Raises:
-        ConfigError, FileNotFoundError, PermissionError, StoreError: for the reasons listed in :func:`writing`.
+        ConfigError, FileNotFoundError, PermissionError, StoreError: see :func:`writing`.
         FileExistsError: the path is a file, or a folder that is not empty.
         OSError: a folder cannot be created, or a file cannot be written. A note on the error names the folder ``path``.
     """
     if is_url(path):
-        from highway.stores.writing import uploading_folder  # imported here, because it is not needed for plain paths
+        from highway.stores.writing import uploading_folder  # imported here, because local paths do not need this module
 
         with uploading_folder(path, last) as part:
             yield part
@@ -147,14 +147,14 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
 
 
 def _part(path: str) -> str:
-    """Return a temporary name for a file or folder. No other thread or process uses it, on this machine or on another machine."""
+    """Return a temporary path that no other thread, process or machine uses."""
     return f"{path}.{os.getpid()}{randbelow(10**6):06}.part"
 
 
 def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> None:
     """Write a small file or object; see :func:`writing`."""
     if is_url(path):
-        from highway.stores.remote import write_object  # imported here, because it is not needed for plain paths
+        from highway.stores.remote import write_object  # imported here, because local paths do not need this module
 
         write_object(path, bytes(data))
         return

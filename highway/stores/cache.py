@@ -1,15 +1,15 @@
-"""A cache of blocks of objects on a local disk, which all processes of the machine can share.
+"""A cache of blocks on a local disk. A block is a part of an object in an object store. All processes of the machine share the cache.
 
-A block is a part of an object, in a file that never changes. The file gets its name when it is complete. The name depends on the object's
-state (size, and ETag or modification time) and the block's number. After the data, the file has checksums of its pages and name, so that a
-damaged or wrong block is detected and fetched again. Reading a block sets the file's modification time, because many disks are mounted
-without access times.
+Each block is a file that never changes. The file gets its name when it is complete. The name depends on the URL, size, and ETag (or
+modification time) of the object, and on the number of the block. The file has a checksum for each page of the block. A damaged or wrong
+block is therefore detected, and fetched again. Reading a block sets the modification time of the file, because many disks do not record
+access times.
 
-After a process has written 1/50 of the limit, it checks the size of the cache. If the cache exceeds the limit, the process removes the
-least recently used blocks and unused copies. Only one process at a time removes blocks. A process that has a removed block open can still
-read the block.
+After a process has written 1/50 of the limit, the process checks the size of the cache. If the cache exceeds the limit, the process removes
+the least recently used blocks, and local copies (see ``copies``) that no process uses. Only one process at a time removes blocks. A process
+that has opened a block can still read the block after it was removed.
 
-The cache is optional. If the cache cannot be written or read, highway logs one warning, and reads objects from the store.
+If the cache cannot be written or read, highway logs one warning, and reads objects from the store.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from highway.stores.url import StoreOptions
 
 log = logging.getLogger("highway")
 
-PAGE = 1 << 16  # bytes per checksum
-_SUM = 8  # bytes of a checksum
+PAGE = 1 << 16  # number of bytes of a page, which has one checksum
+_SUM = 8  # number of bytes of a checksum
 _MOST = 2**64 - 1  # the largest seed of a checksum
 _SHARE = 50  # a process evicts blocks after it has written the limit divided by this number
 _ROOM = 0.9  # an eviction removes blocks until the cache has at most this fraction of the limit
-_TOUCHED = 60.0  # maximum error of the time of last use, in seconds
+_TOUCHED = 60.0  # maximum error in seconds of the time when a block was last used
 _OLD_PART = 3600.0  # seconds after which unfinished files of killed processes are removed
 
 
@@ -50,11 +50,11 @@ class _Held(NamedTuple):
 
 
 class BlockCache:
-    """A folder of blocks.
+    """A folder with blocks and copies.
 
     Args:
         folder: The folder. If it does not exist, it is created.
-        limit: Maximum total bytes of blocks and copies. The cache can exceed the limit until the next eviction.
+        limit: Maximum number of bytes of all blocks and copies. Until the next eviction, the cache can exceed the limit.
 
     Raises:
         ConfigError: the folder cannot be created or written to.
@@ -68,7 +68,7 @@ class BlockCache:
                 os.makedirs(part, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; choose a folder that is writable") from error
-        self._written = limit  # so that the first write evicts
+        self._written = limit  # so that the first write checks the size of the cache
         self._lock, self._warned = threading.Lock(), False
 
     def path(self, name: str) -> str:
@@ -76,7 +76,7 @@ class BlockCache:
         return os.path.join(self.blocks, name[:2], name[2:])
 
     def read(self, name: str, part: slice, length: int) -> bytes | None:
-        """Return a part of a block of ``length`` bytes; ``None`` if the block is missing, damaged, or unreadable."""
+        """Return a part of a block, or ``None`` if the block is missing, damaged or unreadable. ``length`` is the size of the block."""
         try:
             return self._read(name, part, length)
         except FileNotFoundError:
@@ -98,14 +98,14 @@ class BlockCache:
             if os.pread(descriptor, (last - first) * _SUM, length + first * _SUM) != _sums(name, first, data):
                 return None
             if time.time() - about.st_mtime > _TOUCHED:
-                with contextlib.suppress(FileNotFoundError):  # another process has removed the block
+                with contextlib.suppress(FileNotFoundError):  # another process might have removed the block
                     os.utime(path)
         finally:
             os.close(descriptor)
         return data[part.start - begin : part.stop - begin]
 
     def write(self, name: str, data: bytes) -> int:
-        """Store a block if possible. Then evict if necessary, and return the number of evicted blocks and copies."""
+        """Store a block. If the cache is then too large, evict blocks. Return the number of evicted blocks and copies."""
         try:
             return self._write(name, data)
         except OSError as error:
@@ -113,7 +113,7 @@ class BlockCache:
             return 0
 
     def _warn(self, done: str, error: OSError) -> None:
-        """Log a warning for the first error of the cache."""
+        """Log a warning, but only for the first error of the cache."""
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
@@ -143,18 +143,18 @@ class BlockCache:
             if self._written < self.limit // _SHARE:
                 return 0
             written, self._written = self._written, 0
-        if (removed := self.evict()) is None:  # so that the next write evicts again
+        if (removed := self.evict()) is None:  # another process is evicting, so try again after the next write
             with self._lock:
                 self._written += written
         return removed or 0
 
     def evict(self, keep: str = "") -> int | None:
-        """If the cache exceeds its limit, remove the least recently used blocks and unused copies. Return the number of removed ones.
+        """If the cache exceeds its limit, remove the least recently used blocks and unused copies. Return how many were removed.
 
-        Only one process or thread evicts at a time. If another one is evicting, return ``None``.
+        Only one process or thread at a time evicts. If another process or thread is evicting, return ``None``.
 
         Args:
-            keep: The name of a copy that must not be removed.
+            keep: The folder of a copy that must not be removed.
         """
         with locked(os.path.join(self.folder, "evicting.lock")) as mine:
             if not mine:
@@ -172,7 +172,7 @@ class BlockCache:
             return removed
 
     def _removed(self, path: str) -> bool:
-        """Remove a block or an unused copy. Return whether it was removed."""
+        """Remove a block, or a copy that no process uses. Return whether it was removed."""
         if os.path.dirname(path) != self.copies:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -205,7 +205,7 @@ class BlockCache:
 
 
 def _sums(name: str, first: int, data: bytes) -> bytes:
-    """Return the checksums of pages of a block. ``first`` is the index of the first page in ``data``."""
+    """Return the checksums of pages of a block. ``first`` is the number of the first page in ``data``."""
     view, seed = memoryview(data), xxhash.xxh3_64_intdigest(name.encode()) + first
     pages = range(0, len(data), PAGE)
     sums = (xxhash.xxh3_64_intdigest(view[at : at + PAGE], seed + page & _MOST) for page, at in enumerate(pages))
@@ -214,7 +214,7 @@ def _sums(name: str, first: int, data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Try to take a lock that only one process of the machine can hold. Yields whether this process holds the lock."""
+    """Try to take a lock, and yield whether this process holds the lock. Only one process of the machine can hold the lock."""
     with open(path, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -230,5 +230,5 @@ def _cache(folder: str, limit: int, process: int) -> BlockCache:
 
 
 def cache_of(options: StoreOptions) -> BlockCache | None:
-    """Return the cache that a URL's options set; ``None`` if they set no cache."""
+    """Return the cache that the options of a URL set; ``None`` if the options set no cache."""
     return _cache(os.path.abspath(options.cache_dir), int(options.cache_gb * 1e9), os.getpid()) if options.cache_dir else None

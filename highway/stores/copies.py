@@ -1,8 +1,8 @@
-"""Copy objects, or folders of objects, to local files, for libraries that need files.
+"""Copy objects, or folders of objects, to local files. Some libraries can only read local files.
 
-The copies are in the cache, in ``copies/NAME/``. NAME depends on the state of the objects (size, and ETag or modification
-time), so changed objects are copied again. A process that uses a copy holds a shared lock on ``copies/NAME.lock`` until the process ends.
-So no other process removes a copy in use.
+The copies are in the folder ``copies/NAME/`` of the cache. NAME depends on the URL, and on the size and the ETag (or modification time) of
+each object. Objects that have changed are copied again. A process that uses a copy holds a shared lock on ``copies/NAME.lock`` until the
+process ends. Other processes therefore do not remove the copy.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ from highway.stores.remote import StoredObject, read_stored
 from highway.stores.unchanging import FileRange
 from highway.stores.url import StoreURL, parse
 
-CHUNK = 64 << 20  # bytes of an object that one read fetches
+CHUNK = 64 << 20  # number of bytes that one read fetches
 _TICK = 0.05  # seconds between two checks whether another process has finished
 
 
 class _Lock:
-    """A lock on a file, held until the lock is closed or garbage-collected."""
+    """A lock on a file. It is released when this object is garbage-collected, or by ``let_go``."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self.let_go = weakref.finalize(self, os.close, self.descriptor)
 
     def take(self) -> None:
-        """Take the lock exclusively. If other processes share the lock, the copy already exists, so share the lock with these processes."""
+        """Take the exclusive lock. If other processes hold the shared lock, the copy already exists: then take the shared lock."""
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
                     return
             check_cancelled()
-            time.sleep(_TICK)  # poll, because a wait in the kernel could not be cancelled
+            time.sleep(_TICK)  # a blocking call of flock() could not be cancelled
 
     def share(self) -> None:
-        """Make the lock shared."""
+        """Change the lock to a shared lock."""
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
 
-_held: dict[str, tuple[str, _Lock]] = {}  # folder -> path of the copy, and the lock
+_held: dict[str, tuple[str, _Lock]] = {}  # for each folder: the path of the copy, and the lock
 _lock = threading.Lock()
 
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # at the fork, another thread of the parent might have held the parent's lock
+    _lock = threading.Lock()  # in the parent process, another thread might have held the lock during the fork
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
 def local_copy(path: str) -> str:
-    """Return the path of a local copy of a URL's object or folder.
+    """Return the path of a local copy of an object or folder.
 
-    If there is no copy, create the copy atomically. The copy remains at least until this process ends.
+    If there is no copy, it is created atomically. The copy exists at least until this process ends.
 
     Args:
-        path: The URL. The options of the URL, or environment variables, set the cache.
+        path: The URL of the object or folder. The cache is set by options of the URL, or by environment variables.
 
     Raises:
-        ConfigError: there is no cache.
+        ConfigError: no cache is set.
         CacheFullError: the cache is too small for the copy.
         FileNotFoundError: the object or folder does not exist.
         PermissionError, StoreError: the object or folder cannot be read.
@@ -95,7 +95,7 @@ def local_copy(path: str) -> str:
 
 
 def _objects(path: str) -> dict[str, StoredObject]:
-    """Return ``{"": object}`` for the URL of an object, or name -> object for the URL of a folder."""
+    """Return the objects to copy, by their path in the folder. For the URL of a single object, the path is empty."""
     try:
         return {"": StoredObject.at(path)}
     except FileNotFoundError as missing:
@@ -107,7 +107,7 @@ def _objects(path: str) -> dict[str, StoredObject]:
 
 
 def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, StoredObject]) -> tuple[str, _Lock]:
-    """Return the path of a copy, and the lock that protects it."""
+    """Return the path of a copy, and its lock."""
     target = os.path.join(folder, url.key.rpartition("/")[2] or "root")
     size = sum(file.state.size for file in files.values())
     if size > cache.limit:
@@ -124,14 +124,14 @@ def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, Stored
         except BaseException:
             lock.let_go()
             raise
-        if os.path.exists(target):  # the copy exists, and no process has removed it between the two locks
+        if os.path.exists(target):  # otherwise another process has removed the copy
             return target, lock
 
 
 def _fetch(target: str, files: dict[str, StoredObject]) -> None:
-    """Copy objects to files. The files appear together, when all files are complete and on disk."""
+    """Copy objects to files. The files get their final path when all of them are complete and on the disk."""
     part = f"{target}.part"
-    shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # remove the remains of a killed process
+    shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # a killed process might have left files
     try:
         for name, file in files.items():
             path = os.path.join(part, name) if name else part

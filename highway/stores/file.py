@@ -1,4 +1,4 @@
-"""Read, list and remove files by path or URL, local or in a store."""
+"""Read, list and remove files by path or URL. A URL names an object in an object store, such as S3."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
 
     Args:
         path: The path or URL.
-        state: The state that the file must have. ``None``: the current state of the file.
+        state: The required state of the file: its size and modification time. ``None``: the current state.
 
     Raises:
         FileNotFoundError: the file does not exist.
         PermissionError: this process is not allowed to read the file.
-        StoreError: the store does not answer.
+        StoreError: the object store does not answer.
         DatasetError: the state of the file differs from ``state``.
         ConfigError: the URL is invalid, or needs a package that is not installed.
 
@@ -37,9 +37,9 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
 
 
 def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
-    """Return parts of files. Parts of local files are read one after another, and parts of objects concurrently.
+    """Return parts of files. Parts of local files are read one after another. Parts of objects are read concurrently.
 
-    Each local file is checked for changes once, after all its parts were read.
+    After all parts were read, each local file is checked once for changes.
 
     Args:
         ranges: The parts to read.
@@ -65,7 +65,7 @@ def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
 
 
 def local(path: str) -> str:
-    """Return a local path unchanged. For a URL, return the path of a local copy; see :func:`highway.stores.copies.local_copy`.
+    """Return a local path. A path is returned unchanged. For a URL, a local copy is made; see :func:`highway.stores.copies.local_copy`.
 
     Args:
         path: A path or URL.
@@ -115,13 +115,13 @@ def open_text(path: str) -> io.TextIOBase:
 
 
 def exists(path: str) -> bool:
-    """Return whether a file or folder exists at a path, or an object at a URL. A folder of a store does not count.
+    """Return whether a file, folder or object exists. For the URL of a folder, return ``False``.
 
     Args:
         path: A path or URL.
 
     Raises:
-        PermissionError, StoreError: the store denies access or does not answer.
+        PermissionError, StoreError: the object store denies access or does not answer.
 
     >>> exists("nowhere.txt")
     False
@@ -136,9 +136,9 @@ def exists(path: str) -> bool:
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Return the first ``size`` bytes of a file or object. If the file is smaller, return the whole file.
+    """Return the first ``size`` bytes of a file or object, or all bytes if it is smaller.
 
-    The result is empty if there is no file, if the path is a folder, or if a store denies access.
+    The result is empty if there is no file, if the path is a folder, or if the object store denies access.
 
     Args:
         path: A path or URL.
@@ -199,9 +199,9 @@ def names_in(folder: str) -> set[str]:
 
 
 def present_in(folder: str) -> Callable[[str], bool]:
-    """Return a function that tests whether a path relative to the folder exists.
+    """Return a function that returns whether a path exists in a folder. The argument is the path relative to the folder.
 
-    A folder of a store is listed only once, by this call. The function does not notice later changes of this folder.
+    A folder in an object store is listed only once, by :func:`present_in`. The returned function does not notice later changes.
 
     Args:
         folder: The path or URL of a folder.
@@ -226,7 +226,7 @@ def remove(path: str) -> None:
         path: A path or URL.
 
     Raises:
-        FileNotFoundError: there is no file at the path. No error is raised if there is no object at the URL.
+        FileNotFoundError: ``path`` is a local path, and there is no file. For a URL without an object, no error is raised.
 
     >>> with open("a.txt", "w") as file:
     ...     size = file.write("some text")
@@ -243,17 +243,17 @@ def remove(path: str) -> None:
 
 
 def state_of(path: str) -> FileState:
-    """Return the state of a file or object, by its path or URL."""
+    """Return the state of a file or object: its size, and its modification time or version."""
     return open_file(path).state if is_url(path) else FileState.of(path)
 
 
 def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:
-    """Return a text that changes when a file is renamed, removed or written to. ``files`` are pairs (name, path or URL)."""
+    """Return a string that changes when a file is renamed, removed or written to. ``files`` are pairs (name, path or URL)."""
     return fingerprint(states_of(files))
 
 
 def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState]]:
-    """Yield the names and states of files. ``files`` are pairs (name, path or URL). States of objects are requested concurrently."""
+    """Yield the name and state of each file. ``files`` are pairs (name, path or URL). States of objects are requested concurrently."""
     named = list(files)
     if any(is_url(path) for _, path in named):
         from highway.stores.remote import states_at_once  # imported here, because local paths do not need this module

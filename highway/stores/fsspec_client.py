@@ -1,6 +1,6 @@
-"""The client for stores that obstore does not support, such as ``hf://``, ``ftp://`` and ``memory://``. The client uses fsspec.
+"""The client for object stores that obstore does not support, such as ``hf://``, ``ftp://`` and ``memory://``. It uses fsspec.
 
-Each pending request uses a thread.
+Each request runs in its own thread, except for ``memory://``.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _VERSIONS = (
     "updated",
     "created",
 )
-_LOOK_AGAIN = 60.0  # seconds after which an object's state is requested again, because fsspec does not return the state with the bytes
+_LOOK_AGAIN = 60.0  # seconds after which the state of an object is requested again; fsspec does not return a state with the bytes
 
 
 class FsspecClient:
-    """A client for one bucket. In stores without buckets, the bucket is the first part of the URL after the scheme.
+    """A client for one bucket. In a store without buckets, the bucket is the first part of the URL after the scheme.
 
     Args:
         url: The URL of any object in the bucket.
 
     Raises:
-        ConfigError: a package that fsspec needs for the store is not installed, or the store cannot be configured.
+        ConfigError: fsspec needs a package that is not installed.
     """
 
     has_empty_folders = True
@@ -65,7 +65,7 @@ class FsspecClient:
 
     @cached_property
     def _files(self) -> Any:
-        """The file system. The first request creates it, because creation can connect to the store."""
+        """The file system of fsspec. The first request creates the file system, because this can connect to the store."""
         from fsspec import url_to_fs
 
         return url_to_fs(self._root, skip_instance_cache=True, use_listings_cache=False)[0]
@@ -103,7 +103,7 @@ class FsspecClient:
         await self._asked(lambda: self._files.rm_file(self._path(key)))
 
     async def _put(self, key: str, write: Callable[[str], None]) -> None:
-        """Write an object atomically. On remote file systems, write to a temporary name, and then rename."""
+        """Write an object atomically. If the store shows incomplete files, write to a temporary name, and then rename the file."""
         place = self._path(key)
 
         def put() -> None:
@@ -134,13 +134,13 @@ class FsspecClient:
             raise StoreFailure("refused", without_secrets(str(error))[:300]) from None
         except (NotImplementedError, IsADirectoryError) as error:
             raise StoreFailure("unsupported", without_secrets(str(error))[:300]) from None
-        except Exception as error:  # each library that fsspec uses has its own error types
+        except Exception as error:  # the libraries that fsspec uses have their own error types
             raise StoreFailure("again", f"{type(error).__name__}: {without_secrets(str(error))[:300]}") from None
 
 
 def _state(about: Mapping[str, Any]) -> FileState:
-    """Return the state of an object. ``mtime_ns`` is not a time, but a number that depends on the version of the object."""
+    """Return the state of an object. ``mtime_ns`` is not a time, but a hash of the object's version."""
     version = next((found for name in _VERSIONS if (found := about.get(name))), "")
-    if isinstance(version, datetime):  # some libraries report a time in different forms for a listing and for an object
+    if isinstance(version, datetime):  # some libraries return a time in two forms: one in listings, and one for single objects
         version = version.timestamp()
     return FileState(int(about["size"] or 0), int.from_bytes(hashlib.blake2b(str(version).encode(), digest_size=8).digest()) >> 1)

@@ -1,7 +1,7 @@
-"""List the objects in a folder of a store, in the same order as a walk through folders on disk. A file can keep the listing.
+"""List the objects in a folder of an object store. The order is the same as for a local folder. A file can store the listing.
 
-A kept listing is JSON, compressed with gzip. The listing contains each object's state (size, and ETag or modification time). If an
-object is changed or removed later, reading the object raises an error. New objects appear when the listing is updated.
+The file is JSON, compressed by gzip. It contains the state of each object: the size, and the ETag or modification time. If an object was
+changed or removed after it was listed, reading the object raises an error. New objects appear when the listing is updated.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ _VERSION = 1
 
 
 class Listing:
-    """The objects in a folder, without hidden objects, whose names begin with a dot.
+    """The objects in a folder. Hidden objects, whose names begin with a dot, are not included.
 
     Args:
         url: The URL of the folder.
-        keys: The keys of the objects, relative to the folder, with ``/``. They have the same order as a walk through the folders that
-            sorts the names in each folder.
-        states: int64 ``(N, 2)``: the states of the objects.
-        made: Time when the folder was listed, in seconds since 1970.
+        keys: The keys of the objects, relative to the folder, with ``/``. In each folder, the names are sorted.
+        states: The states of the objects, int64 ``(N, 2)``.
+        made: The time when the folder was listed, in seconds since 1970.
     """
 
     def __init__(self, url: StoreURL, keys: list[str], states: np.ndarray, made: float) -> None:
@@ -49,12 +48,12 @@ class Listing:
         return len(self.keys)
 
     def object(self, number: int) -> StoredObject:
-        """Return an object by its index, without a request."""
+        """Return an object by index, without a request to the store."""
         size, version = self._states[number].tolist()
         return StoredObject(self.url / self.keys[number], FileState(size, version))
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Read several objects concurrently, by their indices, and return the contents.
+        """Read several objects by index, concurrently, and return their contents.
 
         Raises:
             FileNotFoundError: an object no longer exists.
@@ -72,15 +71,15 @@ class Listing:
             ) from None
 
     def select(self, numbers: Sequence[int]) -> Listing:
-        """Return a listing of only the objects with these indices."""
+        """Return a listing that contains only the objects with these indexes."""
         return Listing(self.url, [self.keys[number] for number in numbers], self._states[numbers], self.made)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when objects are added, removed, renamed or written to."""
+        """Return a string that changes when objects are added, removed, renamed or written to."""
         return fingerprint(zip(self.keys, (FileState(*state) for state in self._states.tolist()), strict=True))
 
     def encoded(self, below: bool) -> bytes:
-        """Return the content of the file that keeps this listing."""
+        """Return the content of a file that stores this listing."""
         sizes, versions = self._states.T.tolist()
         about = {"version": _VERSION, "of": str(self.url), "below": below, "made": self.made}
         return gzip.compress(json.dumps(about | {"keys": self.keys, "sizes": sizes, "versions": versions}).encode(), 6)
@@ -90,14 +89,15 @@ def listing_of(path: str, below: bool = True) -> Listing:
     """Return the listing of a folder in a store.
 
     Args:
-        path: The folder's URL. The options of the URL set whether, where and for how long the listing is kept.
+        path: The URL of the folder. The options of the URL determine whether a file stores the listing, the path of the file, and when the
+            listing is updated.
         below: Whether to include objects in subfolders.
 
     Raises:
         FileNotFoundError: the folder does not exist.
-        PermissionError: this process is not allowed to list the folder or to write the listing.
+        PermissionError: this process is not allowed to list the folder, or to write the file of the listing.
         StoreError: the store does not answer, or does not support listings.
-        DatasetError: the kept listing is malformed.
+        DatasetError: the file of the listing is damaged.
     """
     url = parse(path)
     place = _place(url)
@@ -118,16 +118,17 @@ def listing_of(path: str, below: bool = True) -> Listing:
 
 
 def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject]:
-    """Return the objects of a URL: one object, the objects in a folder that match ``names``, or the objects that match the URL's pattern.
+    """Return the objects that a URL refers to. The URL can name an object, a folder or a pattern.
 
     Args:
-        path: The URL. After its last slash, ``*`` and ``[...]`` have the same meaning as in a shell.
-        names: A pattern for the names in a folder, such as ``*.ten``.
-        folder: Whether a URL without a pattern is always a folder. ``False``: the URL is an object if its name matches ``names``.
+        path: The URL. A pattern has ``*`` or ``[...]`` after the last slash, as in a shell.
+        names: If the URL is a folder, the objects whose names match this pattern are returned, such as ``*.ten``.
+        folder: Whether a URL without a pattern is always a folder. ``False``: if the name in the URL matches ``names``, the URL is an
+            object.
 
     Raises:
         FileNotFoundError: the object or folder does not exist.
-        PermissionError, StoreError, DatasetError: for the reasons listed in :func:`listing_of`.
+        PermissionError, StoreError, DatasetError: see :func:`listing_of`.
     """
     url, (name, mark, query) = parse(path), path.partition("?")
     if not glob.has_magic(name):
@@ -143,11 +144,11 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
 
 
 def keys_in(path: str, below: bool = True) -> set[str]:
-    """Return the current keys in a folder, relative to the folder, including hidden objects. A kept listing is not used.
+    """Return the keys in a folder, relative to the folder, including hidden objects. A stored listing is not used.
 
     Args:
-        path: The folder's URL.
-        below: Whether to include objects in subfolders. ``False``: include each subfolder as a key with a trailing slash.
+        path: The URL of the folder.
+        below: Whether to include objects in subfolders. ``False``: each subfolder is included as a key with a trailing slash.
     """
     url = parse(path)
 
@@ -167,7 +168,7 @@ def keys_in(path: str, below: bool = True) -> set[str]:
 
 
 async def _asked(requests: Requests, url: StoreURL, below: bool) -> list[Entry]:
-    """Return the entries of a folder. Subfolders are listed separately and concurrently."""
+    """Return the objects in a folder. Subfolders are listed concurrently."""
     page = await requests.folder(url)
     entries = list(page.objects)
     if below:
@@ -186,13 +187,13 @@ def _made(url: StoreURL, entries: Sequence[Entry]) -> Listing:
 
 
 def _place(url: StoreURL) -> str:
-    """Return the path or URL of the file that keeps a folder's listing; empty if no file keeps the listing."""
+    """Return the path or URL of the file that stores the listing of a folder; empty if no file stores it."""
     named = url.options.listing
     return named if not named or "/" in named or is_url(named) else join(url.full, named)
 
 
 def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
-    """Return a kept listing; ``None`` if there is no file, or the file belongs to another folder."""
+    """Return the stored listing of a folder; ``None`` if there is no file, or if the file is for another folder."""
     try:
         found = json.loads(gzip.decompress(StoredObject.at(place).read_all() if is_url(place) else Path(place).read_bytes()))
         states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)

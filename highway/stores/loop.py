@@ -1,7 +1,7 @@
-"""The thread that runs all requests to stores: one thread for each process. A forked child creates a new thread.
+"""The thread that runs all requests to object stores. Each process has one such thread. A forked child process creates a new thread.
 
-Code that needs a store passes a coroutine to this thread and waits for the result. If the stage of the code is cancelled, all requests of
-the coroutine are cancelled, and the waiting code raises an error within :data:`TICK`.
+Other threads pass a coroutine to this thread, and wait for the result. If the pipeline stage of the waiting thread is cancelled, the
+coroutine and its requests are cancelled, and the waiting thread raises an error within :data:`TICK`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from highway.engine.context import here
 
 T = TypeVar("T")
 
-TICK = 0.1  # seconds between two checks whether the stage was cancelled
-_PATIENCE = 2.0  # maximum seconds for requests to end when the process exits
-_LOOKS, _LOOK_EVERY = 3, 0.002  # number of checks that must find all threads idle, and the seconds between two checks
+TICK = 0.1  # seconds between two checks for cancellation
+_PATIENCE = 2.0  # maximum seconds to wait for requests when the process exits
+_LOOKS, _LOOK_EVERY = 3, 0.002  # all threads must be idle in this number of checks; seconds between two checks
 
 _counts: ContextVar[Counter[str]] = ContextVar("counts")
 _totals: Counter[str] = Counter()
-_from_parent: list[object] = []  # objects of the parent process: neither used nor freed, because the parent's threads do not exist here
+_from_parent: list[object] = []  # objects of the parent process, neither used nor freed, because their threads do not exist here
 
 
 class StoreLoop(threading.Thread):
@@ -43,7 +43,7 @@ class StoreLoop(threading.Thread):
         self.loop.run_forever()
 
     def stop(self) -> None:
-        """Cancel all requests, so that no request returns to an interpreter that is exiting."""
+        """Cancel all requests. Otherwise, a request could return while the interpreter exits."""
 
         async def stop() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -59,15 +59,15 @@ class StoreLoop(threading.Thread):
 
 
 def _wait_for_tokio() -> None:
-    """Wait until the threads of obstore are idle. A thread that drops an answer after the interpreter's end would abort the process."""
+    """Wait until the threads of obstore are idle. If such a thread frees an answer after the interpreter has ended, the process aborts."""
     until, resting = time.monotonic() + _PATIENCE, 0
     while resting < _LOOKS and time.monotonic() < until:
-        time.sleep(_LOOK_EVERY)  # sleep() releases the GIL, which these threads need
+        time.sleep(_LOOK_EVERY)  # the threads need the GIL, which sleep() releases
         resting = 0 if any(state != "S" for state in _states("tokio")) else resting + 1
 
 
 def _states(name: str) -> Iterator[str]:
-    """Yield the states of this process's threads whose names begin with ``name``. A waiting thread has the state ``S``."""
+    """Yield the state of each thread of this process whose name begins with ``name``. The state of an idle thread is ``S``."""
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
             about, _, state = file.read().rpartition(") ")
@@ -105,22 +105,22 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def keep_from_parent(what: object) -> None:
-    """Keep an object of the parent process in a forked child, so that the object is neither used nor freed."""
+    """In a forked child process, keep an object of the parent process, so that the object is not freed."""
     _from_parent.append(what)
 
 
 class Started(Generic[T]):
-    """A coroutine that runs on the thread of the stores.
+    """A coroutine that runs on the thread of this module.
 
     Args:
         coroutine: The coroutine to run.
-        patience: Maximum seconds for the coroutine to undo its work after a cancellation.
+        patience: Maximum seconds to wait for the coroutine after it was cancelled.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> None:
         self._counts: Counter[str] = Counter()
         self._patience, self._ended = patience, threading.Event()
-        token = _counts.set(self._counts)  # the coroutine runs in a copy of this context
+        token = _counts.set(self._counts)  # the coroutine gets a copy of this context
         try:
             self._future = asyncio.run_coroutine_threadsafe(self._ending(coroutine) if patience else coroutine, _here.loop())
         finally:
@@ -133,9 +133,10 @@ class Started(Generic[T]):
             self._ended.set()
 
     def result(self) -> T:
-        """Wait for the result. If the stage of this thread is cancelled, or the thread is interrupted, cancel the coroutine.
+        """Wait for the result of the coroutine. If the waiting thread is cancelled or interrupted, cancel the coroutine.
 
-        The counts of the coroutine (:func:`count`) are added to the counters of the stage.
+        The counts of the coroutine (see :func:`count`) are added to the counters of the pipeline stage.
+
         """
         try:
             while True:
@@ -151,36 +152,36 @@ class Started(Generic[T]):
             self._counts = Counter()
 
     def give_up(self) -> None:
-        """If the coroutine has not finished, cancel it and its requests."""
+        """Cancel the coroutine and its requests, if it has not finished."""
         if self._future.cancel():
             self._ended.wait(self._patience)
 
 
 def run(coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> T:
-    """Run a coroutine on the thread of the stores, and return its result; see :class:`Started`."""
+    """Run a coroutine on the thread of this module, and return the result; see :class:`Started`."""
     return Started(coroutine, patience).result()
 
 
 def count(name: str, number: int = 1) -> None:
-    """Count an event, within a coroutine that :func:`run` runs."""
+    """Count an event. Only a coroutine that :func:`run` runs can call this function."""
     _counts.get()[name] += number
 
 
 def counted(counts: Counter[str]) -> None:
-    """Add counts to the counters of this thread's stage, and to the counters of the process."""
+    """Add counts to the counters of the pipeline stage to which this thread belongs, and to the counters of the process."""
     with _here.lock:
         _totals.update(counts)
     here().count_calls({f"store_{name}": number for name, number in counts.copy().items()})
 
 
 def totals() -> dict[str, int]:
-    """Return the total counts of this process: requests, bytes, retries, hedged requests, and cache hits."""
+    """Return the counters of this process: requests, bytes, retries, requests that were sent twice, and cache hits."""
     with _here.lock:
         return dict(_totals)
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run a blocking call on a new thread, and return the result. After a cancellation, no code waits for this thread."""
+    """Run a blocking call on a new thread, and return the result. If the coroutine is cancelled, the thread is left running."""
     loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def work() -> None:

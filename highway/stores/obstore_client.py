@@ -1,4 +1,4 @@
-"""The client for S3, Google Cloud Storage, Azure and HTTP. The client uses obstore, whose requests run on threads of Rust."""
+"""The client for S3, Google Cloud Storage, Azure and HTTP. It uses the library obstore, which sends requests in Rust threads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REASONS = ("NoSuchBucket", "ContainerNotFound", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
-_CAUSES = {  # for requests without an answer: part of obstore's text -> highway's message
+_CAUSES = {  # for requests without an answer: part of obstore's message -> highway's message
     "dns error": "the name of the host cannot be found",
     "ConnectionRefused": "the connection was refused",
     "certificate": "the server's certificate is not trusted",
@@ -38,14 +38,14 @@ _CAUSES = {  # for requests without an answer: part of obstore's text -> highway
     "ConnectionReset": "the connection was cut",
 }
 _WITHOUT_ORDER = "--x-s3"  # suffix of the names of S3's directory buckets
-_LAST = "\U0010ffff"  # assumed to sort after every key in a folder
+_LAST = "\U0010ffff"  # sorts after all keys in a folder
 _EXTENSION = "obstore._obstore"
-_NO_LIMIT = timedelta(days=1)  # obstore's limit, in effect no limit, because highway limits each request
-_FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # wait before a part of an object is sent again
-CLOSING = 2.0  # maximum seconds for completely sent data to become an object, when the upload is cancelled
-_PARTS_AT_ONCE = 4  # maximum parts of an object in transit, because parts in transit are in memory
+_NO_LIMIT = timedelta(days=1)  # obstore's time limit: in effect none, because highway limits each request itself
+_FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # backoff before a part of an object is sent again
+CLOSING = 2.0  # if an upload is cancelled after all data were sent: maximum seconds to wait until it is complete
+_PARTS_AT_ONCE = 4  # maximum parts of an object that are sent at once, because these parts are in memory
 
-_loaded_by, _library = 0, ""  # ID of the process with obstore's threads, and path of obstore's extension
+_loaded_by, _library = 0, ""  # ID of the process that runs obstore's threads; path of obstore's extension
 
 
 class ObstoreClient:
@@ -66,13 +66,13 @@ class ObstoreClient:
         self._store = self._store_with(url, _NO_LIMIT, {"max_retries": 0})
 
     def _store_with(self, url: StoreURL, timeout: timedelta, retries: dict[str, Any]) -> Any:
-        """Return a store object of obstore with this timeout for each request, and these retries."""
+        """Return obstore's object for the bucket. ``timeout`` is the limit of each request, and ``retries`` is its ``retry_config``."""
         options: dict[str, Any] = {"client_options": {"timeout": timeout}, "retry_config": retries}
         store = self._obstore.store
         try:
             if url.store.is_http:
                 user, at, host = url.host.rpartition("@")
-                if at:  # obstore would not use the address
+                if at:  # obstore ignores the user and password in the address
                     token = base64.b64encode(unquote(user).encode()).decode()
                     options["client_options"]["default_headers"] = {"Authorization": f"Basic {token}"}
                 query = f"/?{url.query}" if url.query else ""
@@ -110,10 +110,10 @@ class ObstoreClient:
         return entries
 
     async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
-        """Raise StoreFailure if objects follow the last key of a listing.
+        """Raise StoreFailure if the store has objects after the last key of a listing.
 
-        Some servers announce a further page of a listing but do not tell how to get this page, or answer with an HTML page. Both answers
-        look like the end of the listing. S3's directory buckets list objects without an order, so their listings cannot be checked.
+        Some servers announce a further page of a listing, but do not say how to request the page. Others answer with an HTML page. Both
+        answers look like the end of the listing. In S3's directory buckets, listings have no order, so they cannot be checked.
         """
         if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return
@@ -121,7 +121,7 @@ class ObstoreClient:
             pages = self._obstore.list(self._store, folder or None, offset=(last := max(keys)), chunk_size=1000)
             following = await self._asked(_next(pages))
         except StoreFailure as failure:
-            if failure.why in ("other", "unsupported"):  # the server does not support listings that begin after a key
+            if failure.why in ("other", "unsupported"):  # the server cannot begin a listing after a key
                 return
             raise
         if beyond := [about["path"] for about in following or () if about["path"] > last]:
@@ -143,14 +143,14 @@ class ObstoreClient:
                     await self._asked(writer.write(data))
             await self._asked(writer.flush())
         except BaseException as error:
-            with contextlib.suppress(Exception):  # the first error takes precedence
+            with contextlib.suppress(Exception):  # report the first error, not this error
                 await writer.__aexit__(type(error), error, None)
             raise
-        closing = asyncio.ensure_future(self._asked(writer.close()))  # close() discards the parts if it fails
+        closing = asyncio.ensure_future(self._asked(writer.close()))  # if close() fails, it discards the parts
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            with contextlib.suppress(Exception):  # all data were sent and cannot be discarded, so let the upload finish
+            with contextlib.suppress(Exception):  # all data were sent and cannot be discarded, so wait until the upload is complete
                 await asyncio.wait_for(closing, CLOSING)
             raise
 
@@ -162,7 +162,7 @@ class ObstoreClient:
             return await answer
         except FileNotFoundError as error:
             raise StoreFailure("missing", _reason(str(error))) from None
-        except Exception as error:  # Exception includes panics of Rust
+        except Exception as error:  # also for panics in Rust
             raise StoreFailure(*self._judged(error)) from None
 
     def _judged(self, error: Exception) -> tuple[Why, str]:
@@ -188,7 +188,7 @@ class ObstoreClient:
 
 
 def _endpoint(url: StoreURL) -> str:
-    """Return the address of the store's server from the environment; empty if it is not set."""
+    """Return the address of the server that the environment sets; empty if the environment sets no address."""
     name, found = url.store.address
     if found and not found.startswith(("http://", "https://")):
         raise ConfigError(f"'{url}': {name}={without_secrets(found)!r} in the environment; expected http://HOST or https://HOST")
@@ -207,7 +207,7 @@ async def _next(pages: Any) -> Any:
 
 
 def _state(about: Any) -> FileState:
-    """Return the state of an object. ``mtime_ns`` is a number that depends on the object's ETag or version, if the store reports these."""
+    """Return the state of an object. ``mtime_ns`` is a hash of the ETag or version. Without these, it is the modification time."""
     if tag := about["e_tag"] or about["version"]:
         return FileState(about["size"], int.from_bytes(hashlib.blake2b(tag.encode(), digest_size=8).digest()) >> 1)
     return FileState(about["size"], int(about["last_modified"].timestamp() * 1e9))
@@ -218,21 +218,22 @@ def _entries(found: Sequence[Any]) -> list[Entry]:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the library's message as one line, without secrets."""
+    """Return the first line of an error message, without secrets."""
     return without_secrets(str(error).strip().split("\n")[0])[:300]
 
 
 def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
-    """Return the error code in a store's answer. A code that is more specific than the HTTP status is preferred."""
+    """Return the error code in an answer. Without ``code``, return the code only if it explains more than the HTTP status."""
     found = _CODE.search(text)
     return found[1] if found and (code is not None or found[1] in _REASONS) else ""
 
 
 def _obstore() -> Any:
-    """Return obstore. In a forked child, load obstore a second time.
+    """Import obstore. In a forked child process, load a second copy of obstore.
 
-    The library has one runtime (tokio). The threads of this runtime do not exist in a forked child, so each request would wait forever. The
-    linker treats a copy of the library in memory as a different library, with its own runtime.
+    The threads of obstore's runtime (tokio) do not exist in a forked child process, so requests would wait forever. A copy of the library
+    in memory is a different library for the linker, and has its own runtime.
+
     """
     global _loaded_by, _library
     import obstore
@@ -259,7 +260,7 @@ def _obstore() -> Any:
 
 
 class _Finder:
-    """Finds obstore's extension in a file with any name."""
+    """Imports obstore's extension from a file that can have any name."""
 
     def __init__(self, path: str) -> None:
         self._path = path

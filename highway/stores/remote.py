@@ -1,4 +1,4 @@
-"""Read objects of a store by position, and read many objects or parts concurrently."""
+"""Read objects in an object store by position. Several objects, or parts of objects, are read concurrently."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from highway.stores.unchanging import FileRange, FileState, SeekableFile, Unchan
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
-_Block = tuple[BlockCache | None, str]  # (cache, name in the cache), or (None, index of the part) if the part is not cached
+_Block = tuple[BlockCache | None, str]  # (cache, name of the block), or (None, index of the part) for a part that is not cached
 
-BLOCK = 1 << 20  # bytes of an object that are cached as one block
-CHECK_EVERY = 60.0  # if the last answer is older than these seconds, check() requests the object's state
+BLOCK = 1 << 20  # number of bytes of a block in the cache
+CHECK_EVERY = 60.0  # check() requests the state of the object if the last answer is older than these seconds
 
 
 class StoredObject(UnchangingFile):
-    """An object that is read by position. If the object has changed, reading raises DatasetError.
+    """An object in an object store, which is read by position. If the object has changed, reading raises DatasetError.
 
-    Most stores return the object's state with each answer. For other stores, the state is requested again after a minute.
+    Most stores return the state of the object (size, and ETag or modification time) with each answer. For other stores, the state is
+    requested again after a minute.
 
     Args:
         url: The URL.
-        state: The state that the object must have.
+        state: The required state of the object.
     """
 
     is_here = False
@@ -44,28 +45,28 @@ class StoredObject(UnchangingFile):
 
     @classmethod
     def at(cls, path: str, state: FileState | None = None) -> StoredObject:
-        """Return the object of a URL. If ``state`` is ``None``, request the current state."""
+        """Return the object at a URL. If ``state`` is ``None``, the current state is requested."""
         url = parse(path)
         return cls(url, state or loop.run(requests_of(url).head(url)))
 
     @property
-    def path(self) -> str:  # type: ignore[override]  # an attribute of files
+    def path(self) -> str:  # type: ignore[override]  # a property here, an attribute in the base class
         """The name of the object in messages."""
         return str(self.url)
 
     @cached_property
     def name(self) -> str:
-        """The name of the object in a cache, which changes when the object changes."""
+        """The name of the object in a cache. The name changes when the object changes."""
         about = f"{self.url.bucket}\0{self.url.key}\0{self.state.size}\0{self.state.mtime_ns}"
         return hashlib.blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
     def check(self) -> None:
-        """Raise DatasetError if the object has changed. Request the state, unless an answer has recently contained it."""
+        """Raise DatasetError if the object has changed. If there was no answer in the last minute, request the state."""
         if time.monotonic() - self._seen > CHECK_EVERY:
             self.compare(loop.run(requests_of(self.url).head(self.url)))
 
     def compare(self, found: FileState | None) -> None:
-        """Raise DatasetError if the state in an answer differs from the required state."""
+        """Raise DatasetError if the state in an answer is not the required state."""
         self._seen = time.monotonic()
         if found is not None and found != self.state:
             self._seen = -CHECK_EVERY
@@ -104,7 +105,7 @@ class _Part(NamedTuple):
     size: int
 
     async def asked(self) -> bytes:
-        """Return the part, by one request or by several requests for pieces of the part."""
+        """Request the part. A large part is requested in pieces."""
         if not self.size and self.file.state.size:
             return b""
         file, requests = self.file, requests_of(self.file.url)
@@ -126,9 +127,9 @@ def _read(parts: Sequence[_Part], cached: bool = True) -> list[bytes]:
 
 
 def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> list[bytes]:
-    """Return parts of objects, each through the cache of its URL. The cache then stores blocks that were missing."""
+    """Return parts of objects through the caches. Blocks that are not in a cache are requested, and stored in the cache."""
     counts: Counter[str] = Counter()
-    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # for each part: cached bytes, or a missing block and the slice of it
+    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # for each part: cached bytes, or a missing block and a slice of the block
     missing: dict[_Block, _Part] = {}
     for place, (cache, (file, offset, size)) in enumerate(zip(caches, parts, strict=True)):
         pieces.append([])
@@ -156,12 +157,12 @@ def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> lis
 
 
 async def asked_for(wanted: FileRange) -> bytes:
-    """Request a part of an object, even if the part is cached. Runs on the thread of the stores."""
+    """Request a part of an object. The cache is not used."""
     return await _part(wanted).asked()
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently, and return their results. If a coroutine fails, cancel the other coroutines."""
+    """Run coroutines concurrently, and return their results. If one coroutine fails, cancel the others."""
     tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,7 @@
-"""Send requests to one bucket: limit the requests in flight, retry failed requests, and repeat slow requests."""
+"""Send requests to one bucket. The number of concurrent requests is limited. Failed requests are sent again.
+
+If a request is unusually slow, a second, equal request is sent, and the first answer is used. This second request is called a hedge.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ _clients: dict[tuple[str, ...], Client] = {}
 
 
 def client_of(url: StoreURL) -> Client:
-    """Return the client of a URL's bucket.
+    """Return the client for the bucket of a URL.
 
     Raises:
         ConfigError: the scheme is unknown, a package is not installed, or the client cannot be configured.
@@ -70,19 +73,19 @@ os.register_at_fork(after_in_child=_forked)
 
 T = TypeVar("T")
 
-FIRST_ATTEMPTS = 3  # maximum attempts of a request before the store's first answer, because the address of the store might be wrong
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a retry: doubled each time, with random jitter of up to half
-LEAST_HEDGE = 0.1  # minimum seconds before a request is sent again
+FIRST_ATTEMPTS = 3  # maximum attempts of a request before the first answer of the store, because the address might be wrong
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # backoff in seconds before a retry; doubled each time, with random jitter of up to half
+LEAST_HEDGE = 0.1  # minimum seconds before a hedge
 _MOST_PARTS = 10_000  # maximum parts of an uploaded object
-_SAMPLES, _ENOUGH = 32, 8  # number of recent durations whose median is the usual duration, and minimum number of durations for a hedge
+_SAMPLES, _ENOUGH = 32, 8  # number of recent durations whose median is the usual duration; minimum number of durations for a hedge
 
 
 class Unsupported(StoreError):
-    """The store does not support the request, such as a request for a part of an object."""
+    """The store does not support a request, such as a request for a part of an object."""
 
 
 class Requests:
-    """The requests to a bucket.
+    """Sends requests to a bucket.
 
     Args:
         url: The URL of any object in the bucket. The options of this URL apply to all requests.
@@ -92,7 +95,7 @@ class Requests:
         self.client: Client = client_of(url)
         self._options: StoreOptions = url.options
         self._slots = asyncio.Semaphore(url.options.requests)
-        self._seconds: dict[int, deque[float]] = {}  # order of magnitude of the size of a request -> durations of requests
+        self._seconds: dict[int, deque[float]] = {}  # durations of recent requests, by the order of magnitude of the size of the answer
         self._has_answered = False
 
     async def head(self, url: StoreURL) -> FileState:
@@ -100,7 +103,7 @@ class Requests:
         return await self._ask(url, 0, lambda: self.client.head(url.key))
 
     async def get(self, url: StoreURL, begin: int, end: int | None, size: int) -> tuple[bytes, FileState | None]:
-        """Return the bytes of an object from ``begin`` to ``end``, and its state if known. ``size`` is the expected number of bytes."""
+        """Return the bytes of an object from ``begin`` to ``end``, and the state of the object, if known. ``size`` bytes are expected."""
 
         async def whole() -> tuple[bytes, FileState | None]:
             data, state = await self.client.get(url.key, begin, end)
@@ -123,7 +126,7 @@ class Requests:
         return await self._ask(url, 0, page)
 
     async def below(self, url: StoreURL, announced: bool = False) -> list[Entry]:
-        """Return the content of a folder and its subfolders. If another listing has ``announced`` the folder, it must not be empty."""
+        """Return the objects in a folder and its subfolders. If the listing of its parent folder ``announced`` it, it must not be empty."""
 
         async def entries() -> list[Entry]:
             found = await self.client.below(url.key)
@@ -141,7 +144,7 @@ class Requests:
         count("bytes_written", len(data))
 
     async def put_file(self, url: StoreURL, path: str, size: int) -> None:
-        """Upload a local file as an object atomically. Failed parts are sent again."""
+        """Upload a local file as an object, atomically. Failed parts are sent again."""
         part = max(PART, -(-size // _MOST_PARTS))
         try:
             async with self._slots:
@@ -176,7 +179,7 @@ class Requests:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     async def _hedged(self, size: int, request: Callable[[], Awaitable[T]], hedge: bool) -> T:
-        """Return the answer to a request. If the request is unusually slow, send it again, and return the first answer."""
+        """Return the answer to a request. If the request is unusually slow, send a hedge, and return the first answer."""
         loop = asyncio.get_running_loop()
         begin, of_size = loop.time(), self._seconds.setdefault(size.bit_length() // 3, deque(maxlen=_SAMPLES))
         deadline = begin + self._options.timeout
@@ -195,7 +198,7 @@ class Requests:
                         count("hedges_won")
                     return task.result()
                 if done and not running:
-                    await next(iter(done))  # raises the error of the request
+                    await next(iter(done))  # raise the error of the request
                 if not done and until < deadline:
                     count("hedged")
                     running.add(self._started(request))
@@ -215,7 +218,7 @@ class Requests:
 
 
 def _check_listed(folder: str, keys: Sequence[str]) -> None:
-    """Raise StoreFailure if a listing has a key twice, or a key of another folder."""
+    """Raise StoreFailure if a listing contains a key twice, or a key of another folder."""
     if len(set(keys)) < len(keys):
         twice = next(key for key, times in Counter(keys).items() if times > 1)
         raise StoreFailure("again", f"the listing has {twice!r} twice")
@@ -225,7 +228,7 @@ def _check_listed(folder: str, keys: Sequence[str]) -> None:
 
 
 def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
-    """Return the error for a request whose last attempt has failed."""
+    """Return the error to raise for a request whose last attempt failed."""
     text = f" ({failure})" if str(failure) else ""
     if failure.why == "missing":
         if str(failure) in ("NoSuchBucket", "ContainerNotFound"):
@@ -246,7 +249,7 @@ _requests: dict[tuple[Any, ...], Requests] = {}
 
 
 def requests_of(url: StoreURL) -> Requests:
-    """Return the :class:`Requests` of a URL's bucket. URLs with the same options and address share one object."""
+    """Return the :class:`Requests` object for the bucket of a URL. URLs with the same bucket, address and options share one object."""
     options = url.options
     key = url.root, url.store.address, options.requests, options.attempts, options.timeout, options.hedge
     return _requests.get(key) or _requests.setdefault(key, Requests(url))

@@ -1,4 +1,4 @@
-"""The table of all kinds of stores. No other code compares the schemes of URLs."""
+"""The table of all kinds of object stores. Only this module compares the schemes of URLs (such as ``s3``)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Store:
-    """A kind of store.
+    """A kind of object store.
 
     Args:
         schemes: The schemes of the store's URLs.
-        first: Name of the first part after ``://`` in messages, if this part is required; empty if this part can be missing.
-        by_obstore: Whether the library obstore supports the store. If false, fsspec is used.
-        is_http: Whether the store is a web server. A web server is read-only. Its URLs have quoted keys, and can have a query and a user.
-        credentials: Advice for messages if the store denies access.
-        endpoint: Text for messages that names the environment variables for the store's address.
-        endpoints: The environment variables that can contain the store's address.
-        lists_in_order: Whether listings are in order, so that a listing can begin after a key.
-        shows_parts: Whether the store shows a file before the file is complete.
+        first: What the part after ``://`` is called in messages, such as ``bucket``. Empty: this part can be missing.
+        by_obstore: Whether the library obstore supports the store. ``False``: the library fsspec is used.
+        is_http: Whether the store is a web server, which is read-only. In its URLs, keys are quoted, and there can be a query and a user.
+        credentials: Advice for error messages if the store denies access.
+        endpoint: For messages: the environment variables that set the address of the store.
+        endpoints: The environment variables that can set the address of the store.
+        lists_in_order: Whether listings are sorted, so that a listing can begin after a key.
+        shows_parts: Whether other processes can see a file before the file is complete.
         is_here: Whether the store is in the memory of this process.
     """
 
@@ -37,7 +37,7 @@ class Store:
 
     @property
     def address(self) -> tuple[str, str]:
-        """The environment variable that sets the store's address, and the address; both are empty if no variable is set."""
+        """The environment variable that sets the address of the store, and the address. Both are empty if no variable is set."""
         return next(((name, found) for name in self.endpoints if (found := os.environ.get(name))), ("", ""))
 
 
@@ -68,15 +68,15 @@ _STORES = (
     Store(("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs"), shows_parts=True),
 )
 STORES: Mapping[str, Store] = {scheme: store for store in _STORES for scheme in store.schemes}
-"""Scheme -> kind of store. All other schemes are :data:`OTHER`."""
+"""The kind of store of each scheme. For other schemes, it is :data:`OTHER`."""
 
 OTHER = Store()
-"""A store that only fsspec supports."""
+"""The kind of store of schemes that are not in :data:`STORES`. fsspec might support them."""
 
 OBSTORE = [scheme for scheme, store in STORES.items() if store.by_obstore]
 """The schemes of the stores that obstore supports."""
 
 
 def store_of(scheme: str) -> Store:
-    """Return the kind of store for a scheme."""
+    """Return the kind of store of a scheme."""
     return STORES.get(scheme, OTHER)

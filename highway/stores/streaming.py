@@ -1,4 +1,4 @@
-"""Read an object from beginning to end, and request several parts in advance."""
+"""Read an object from beginning to end. Several parts are requested in advance."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AHEAD = 4  # number of parts that are requested in advance
 
 
 class ObjectStream(io.RawIOBase):
-    """An object that is read once, in order.
+    """A file object that reads an object from beginning to end.
 
     Args:
-        url: The URL.
+        url: The URL of the object.
 
     Raises:
         FileNotFoundError: the object does not exist.
@@ -31,7 +31,7 @@ class ObjectStream(io.RawIOBase):
     """
 
     def __init__(self, url: str) -> None:
-        self._asked: deque[Started[bytes]] = deque()  # set first, because close() runs even if opening fails
+        self._asked: deque[Started[bytes]] = deque()  # set first, because close() is called even if opening fails
         file = open_file(url)
         assert isinstance(file, StoredObject)
         self._file = file
@@ -42,7 +42,7 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return 1 to ``size`` bytes, or all remaining bytes if ``size`` is negative. Return empty bytes only at the end."""
+        """Return 1 to ``size`` bytes. If ``size`` is negative, return all remaining bytes. Return empty bytes only at the end."""
         if size < 0:
             return b"".join([self._part, *self._parts])
         if not self._part:
@@ -63,7 +63,7 @@ class ObjectStream(io.RawIOBase):
             return
         try:
             yield from read_ranges(ranges[:1])
-        except Unsupported:  # the store does not support parts, so read the whole object
+        except Unsupported:  # the store cannot return parts of an object, so read the whole object
             data, state = run(requests_of(file.url).get(file.url, 0, None, size))
             file.compare(state)
             yield data
@@ -82,7 +82,7 @@ class ObjectStream(io.RawIOBase):
 
 
 class Window:
-    """A file for reading small parts at increasing positions. The file is fetched in pieces that cover many parts."""
+    """Reads small parts of a file, at increasing positions. One request fetches many of these parts."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file = file

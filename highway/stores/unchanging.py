@@ -1,4 +1,4 @@
-"""Local files that many threads read by position, and that must not change while they are read."""
+"""Read local files by position. Many threads can read at the same time. If a file changes, an error is raised."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from highway.stores.url import shown
 
 
 class FileState(NamedTuple):
-    """The state of a file, to detect changes: its size in bytes, and its modification time in nanoseconds.
+    """The state of a file: the size in bytes, and the modification time in nanoseconds. It is used to detect changes.
 
-    For an object in a store, ``mtime_ns`` is a number that depends on the object's ETag or, without an ETag, on its modification time.
+    For an object in an object store, ``mtime_ns`` is a number that depends on the ETag of the object, or on the modification time.
     """
 
     size: int
@@ -26,22 +26,24 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, file: str | int) -> FileState:
-        """Return the state of a local file, by its path or descriptor. For URLs, see :func:`highway.stores.file.state_of`."""
+        """Return the state of a local file. ``file`` is a path or a file descriptor. For URLs, see :func:`highway.stores.file.state_of`."""
         try:
             found = os.stat(file)
         except OSError as error:
             if isinstance(file, str):
-                error.filename = shown(file)  # the path might be a misspelt URL
+                error.filename = shown(file)  # without secrets, because the path might be a misspelt URL
             raise
         return cls(found.st_size, found.st_mtime_ns)
 
 
 class UnchangingFile:
-    """A local file that stays open until this object is garbage-collected. For URLs, see :func:`highway.stores.file.open_file`.
+    """A local file that must not change while it is read. For URLs, see :func:`highway.stores.file.open_file`.
+
+    The file stays open until this object is garbage-collected.
 
     Args:
         path: The path.
-        state: The state that the file must have. ``None``: the current state.
+        state: The required state of the file. ``None``: the current state.
     """
 
     path: str
@@ -53,7 +55,7 @@ class UnchangingFile:
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
-            error.filename = shown(path)  # the path might be a misspelt URL
+            error.filename = shown(path)  # without secrets, because the path might be a misspelt URL
             raise
         if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
             raise IsADirectoryError(f"{path!r}: this is a folder; expected a file, such as a file in this folder")
@@ -76,14 +78,14 @@ class UnchangingFile:
             raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: start again")
 
     def check_size(self) -> None:
-        """Raise DatasetError if the file has become shorter. This check is four times as fast as :meth:`check`."""
+        """Raise DatasetError if the file was truncated. This check is four times as fast as :meth:`check`."""
         if os.lseek(self._descriptor, 0, os.SEEK_END) < self.state.size:
             self.check()
 
     def read(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset``. Raises DatasetError if the file has changed."""
         data = os.pread(self._descriptor, size, offset)
-        if len(data) != size:  # one read returns at most 2 GiB
+        if len(data) != size:  # one call reads at most 2 GiB
             memory = bytearray(size)
             self.read_into(offset, memoryview(memory))
             return bytes(memory)
@@ -106,12 +108,12 @@ class UnchangingFile:
         return self.read(0, self.state.size)
 
     def as_stream(self) -> BinaryIO:
-        """Return a seekable file object with its own position, for libraries that need a file object. Use it on one thread."""
-        return open(self.path, "rb")  # the caller closes it
+        """Return a seekable file object, for libraries that need one. Only one thread at a time can use it."""
+        return open(self.path, "rb")  # the caller must close it
 
 
 class SeekableFile(io.RawIOBase):
-    """A Python file object for an unchanging file, with its own position. Use it on one thread."""
+    """A seekable file object that reads an :class:`UnchangingFile`. Only one thread at a time can use it."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file, self._at = file, 0
@@ -150,10 +152,10 @@ class FileRange(NamedTuple):
 
 
 def read_ranges_here(ranges: Sequence[FileRange]) -> list[bytes]:
-    """Return parts of local files. Check each file for changes once, after all its parts were read."""
+    """Return parts of local files. After all parts were read, check each file once for changes."""
     found = [os.pread(file._descriptor, size, offset) for file, offset, size in ranges]
     for place, wanted in enumerate(ranges):
-        if len(found[place]) != wanted.size:  # one read returns at most 2 GiB
+        if len(found[place]) != wanted.size:  # one call reads at most 2 GiB
             found[place] = wanted.file.read(wanted.offset, wanted.size)
     for file in {id(wanted.file): wanted.file for wanted in ranges}.values():
         file.check()
@@ -161,7 +163,7 @@ def read_ranges_here(ranges: Sequence[FileRange]) -> list[bytes]:
 
 
 def fingerprint(states: Iterable[tuple[str, FileState]]) -> str:
-    """Return a text that changes when names or states change. The text does not depend on tokens in URLs."""
+    """Return a string that changes when a name or state changes. The string does not depend on tokens in URLs."""
     digest = hashlib.blake2b(digest_size=16)
     for name, state in states:
         check_cancelled()

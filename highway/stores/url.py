@@ -1,4 +1,4 @@
-"""URLs of objects: ``scheme://bucket/key[?option=value&...]``."""
+"""URLs of objects in object stores: ``scheme://bucket/key[?option=value&...]``."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class StoreOptions:
     """The options in the query of a URL.
 
     Args:
-        cache_dir: A folder on a local disk for cached data. Empty: no cache. Default: the environment variable ``HIGHWAY_CACHE_DIR``.
-        cache_gb: Maximum gigabytes of the cache. The least recently used data are evicted. Default: the environment variable
-            ``HIGHWAY_CACHE_GB``, or 10 if the variable is not set.
-        listing: The file that keeps the listing of a folder: a file name in the same folder, or a path or URL. Empty: the listing is not
-            kept.
-        listing_hours: Hours after which a kept listing is updated. 0: update the listing now.
-        requests: Maximum number of concurrent requests of this process to a bucket. URLs with different options are counted separately.
+        cache_dir: The folder of the cache, on a local disk. Empty: no cache. The default is the environment variable ``HIGHWAY_CACHE_DIR``.
+        cache_gb: Maximum size of the cache in gigabytes. If the cache is full, the least recently used data are removed. The default is the
+            environment variable ``HIGHWAY_CACHE_GB``, or 10 if the variable is not set.
+        listing: The file that stores the listing of a folder: a file name in the same folder, or a path or URL. Empty: no file stores the
+            listing.
+        listing_hours: Hours after which a stored listing is updated. 0: the listing is updated at each access.
+        requests: Maximum number of concurrent requests of this process to a bucket. URLs with different options have separate limits.
         attempts: Maximum number of attempts of a request. Before the first answer of the store, the maximum is 3, because the address might
             be wrong. If the last attempt fails, an error is raised.
         timeout: Maximum seconds of one attempt of a request.
-        hedge: If a request has no answer after this multiple of the usual time, the request is sent a second time, and the first answer
-            counts. 0: requests are never sent twice.
+        hedge: If a request has no answer after this multiple of the usual time, the request is sent a second time. The first answer is
+            used. 0: requests are never sent twice.
 
     >>> options = parse("s3://bucket/photos?timeout=5").options
     >>> isinstance(options, StoreOptions), options.timeout
@@ -68,7 +68,7 @@ _READ: Mapping[str, tuple[Callable[[str], object], str]] = {
     "timeout": (lambda text: _number(text, 0.001), "a number of seconds, above 0"),
     "hedge": (lambda text: _number(text, 0), "a number, at least 0"),
 }
-"""Name of an option -> function that converts the text of the option, and the expected form."""
+"""For each option: a function that converts its text, and a description of the expected text."""
 
 _ENVIRONMENT = {"cache_dir": "HIGHWAY_CACHE_DIR", "cache_gb": "HIGHWAY_CACHE_GB"}
 
@@ -80,9 +80,9 @@ class StoreURL:
     Args:
         scheme: The scheme, such as ``s3``.
         host: The bucket, container or host. A host includes the user, the password and the port, if any.
-        key: The object's key, or a prefix of keys, without leading and trailing slashes.
-        query: For http, the query for the server.
-        options: highway's options in the query.
+        key: The key of the object, or a prefix of keys, without leading and trailing slashes.
+        query: The query for the server, without highway's options. Only HTTP URLs have a query.
+        options: The options of highway, from the query.
 
     >>> url = parse("s3://bucket/photos/a.jpg")
     >>> isinstance(url, StoreURL), url.scheme, url.host, url.key
@@ -97,12 +97,12 @@ class StoreURL:
 
     @property
     def store(self) -> Store:
-        """The kind of store of the scheme."""
+        """The kind of store."""
         return store_of(self.scheme)
 
     @property
     def root(self) -> str:
-        """The text that identifies the bucket. Each bucket has its own client."""
+        """A string that identifies the bucket. Each bucket has its own client."""
         return f"{self.scheme}://{self.host}{self.query and '/?'}{self.query}"
 
     @property
@@ -111,14 +111,14 @@ class StoreURL:
         return without_secrets(f"{self.scheme}://{self.host}")
 
     def __str__(self) -> str:
-        """Return the URL for messages: without user, password and query."""
+        """Return the URL without user, password and query, for messages."""
         return without_secrets(f"{self.scheme}://{self.host}/{self._quoted}")
 
     def __repr__(self) -> str:
         return f"StoreURL({str(self)!r})"
 
     def __truediv__(self, name: str) -> StoreURL:
-        """Return the URL of an object in this folder. ``name`` is the key relative to the folder."""
+        """Return the URL of an object in this folder. ``name`` is relative to the folder."""
         return self.at(f"{self.key}/{name}" if self.key else name)
 
     def at(self, key: str) -> StoreURL:
@@ -131,12 +131,12 @@ class StoreURL:
 
     @property
     def full(self) -> str:
-        """The whole URL with secrets, for other libraries. Never show this text."""
+        """The complete URL, with secrets, for other libraries. It must never be in a message."""
         return f"{self.scheme}://{self.host}/{self._quoted}{self.query and '?'}{self.query}"
 
     @property
     def with_options(self) -> str:
-        """The whole URL with secrets, and with the options that differ from the defaults."""
+        """The complete URL, with secrets, and with the options that are not the defaults."""
         given = dataclasses.asdict(self.options)
         others = dataclasses.asdict(_options("", {}))
         own = [f"{name}={quote(str(value))}" for name, value in given.items() if value != others[name]]
@@ -161,7 +161,7 @@ def is_url(path: str) -> bool:
 
 
 def without_options(path: str) -> str:
-    """Return a path unchanged, and a URL without its query, so that the result ends with the extension of the file.
+    """Remove the query from a URL, so that the URL ends with the extension of the file. A path is returned unchanged.
 
     Args:
         path: A path or URL.
@@ -216,7 +216,7 @@ def basename(path: str) -> str:
 
 
 def beside(path: str, suffix: str) -> str:
-    """Return the path or URL of the file whose name is the name of ``path`` plus a suffix. A URL keeps its query.
+    """Append a suffix to the file name in a path or URL. A URL keeps its query.
 
     Args:
         path: The path or URL of a file.
@@ -232,7 +232,7 @@ def beside(path: str, suffix: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Return a path or URL in a form for messages: without passwords, tokens and options.
+    """Return a path or URL for messages: without passwords, tokens and options.
 
     Args:
         path: A path or URL.
@@ -250,7 +250,8 @@ def parse(url: str) -> StoreURL:
         url: The URL, such as ``s3://bucket/key?timeout=5``.
 
     Raises:
-        ConfigError: the URL has no bucket, an unknown option, or an invalid value.
+        ConfigError: the URL has no bucket, an invalid port, an unknown option, or an option with an invalid value.
+        ConfigError: the URL is a chain of URLs with ``::``.
 
     >>> url = parse("s3://bucket/photos/a.jpg")
     >>> url.host, url.key

@@ -1,7 +1,8 @@
-"""Write to a store: write data to a local file, and upload the file when it is complete.
+"""Write to an object store: write a local file, and upload the file when it is complete.
 
-The local file is in the folder for temporary files, which ``TMPDIR`` sets. A folder is uploaded file by file. The last file marks the
-folder as complete. A marker in the store lists the files of the upload. If the upload is interrupted, the next upload removes these files.
+The local file is in the folder for temporary files, which the environment variable ``TMPDIR`` sets. A folder is uploaded file by file, and
+its last file marks the folder as complete. During the upload, a marker (a small object in the folder) lists the files of the upload. If the
+upload is interrupted, the next upload removes these files.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from highway.stores.remote import StoredObject, together
 from highway.stores.requests import requests_of
 from highway.stores.url import StoreURL, join, parse
 
-MARKER = ".highway-upload.json"  # file in an incomplete folder that lists the uploaded files
+MARKER = ".highway-upload.json"  # the object in an incomplete folder that lists the files of the upload
 _FOLDER = "highway-upload-"  # prefix of temporary folders
-_AT_ONCE = 8  # maximum number of small files that are sent concurrently
-PATIENCE = 2.0  # maximum seconds for a cancelled upload to discard its parts, or to finish
+_AT_ONCE = 8  # maximum number of small files to send concurrently
+PATIENCE = 2.0  # maximum seconds to wait until a cancelled upload has discarded its parts, or is complete
 
-_cleaned = (0, "")  # ID of the process that called _clean(), and the folder for temporary files
+_cleaned = (0, "")  # the process ID and the folder for temporary files of the last call of _clean()
 
 
 def writable(path: str) -> StoreURL:
-    """Parse the URL of an object to write.
+    """Parse the URL of an object that will be written.
 
     Raises:
-        ConfigError: the store is read-only, or the URL has an option for reading.
+        ConfigError: the store is read-only, or the URL has the option ``listing``.
     """
     url = parse(path)
     if url.store.is_http:
@@ -49,7 +50,7 @@ def writable(path: str) -> StoreURL:
 
 @contextmanager
 def uploading(path: str) -> Iterator[str]:
-    """Yield the path of a local file to write. Then upload the file to a URL; see :func:`highway.datasets.writing.writing`."""
+    """Yield the path of a local file. At the end of the ``with`` block, upload the file; see :func:`highway.datasets.writing.writing`."""
     url = writable(path)
     if not url.key:
         raise ConfigError(f"'{url}': the URL has no name after the bucket; add the name of the object, such as {join(str(url), 'name')}")
@@ -61,7 +62,10 @@ def uploading(path: str) -> Iterator[str]:
 
 @contextmanager
 def uploading_folder(path: str, last: str) -> Iterator[str]:
-    """Yield the path of a local folder to write. Then upload the folder; see :func:`highway.datasets.writing.writing_folder`."""
+    """Yield the path of a local folder. At the end of the ``with`` block, upload the folder.
+
+    See :func:`highway.datasets.writing.writing_folder`.
+    """
     url = writable(path)
     left = _left(path, url)
     with _filled(url) as folder, _noted(url, folder):
@@ -71,7 +75,7 @@ def uploading_folder(path: str, last: str) -> Iterator[str]:
         names = [os.path.relpath(os.path.join(root, name), part) for root, _, files in os.walk(part) for name in files]
         marker, begun = url / MARKER, sorted({*names, *left})
         loop.run(requests_of(url).put(marker, json.dumps(begun).encode()))
-        _remove([url / name for name in left if name == last])  # removed first, so that the other files do not look complete
+        _remove([url / name for name in left if name == last])  # removed first, because this file marks the folder as complete
         _remove([url / name for name in left if name != last])
         _upload_all(url, part, sorted(set(names) - {last}))
         _upload(url / last, os.path.join(part, last))
@@ -79,12 +83,12 @@ def uploading_folder(path: str, last: str) -> Iterator[str]:
 
 
 def is_left(names: Collection[str]) -> bool:
-    """Return whether the names in a folder are the remains of an interrupted upload."""
+    """Return whether the names in a folder are from an interrupted upload."""
     return MARKER in names
 
 
 def remove_objects(paths: Sequence[str]) -> None:
-    """Remove the objects that exist."""
+    """Remove objects. Objects that do not exist are skipped."""
     _remove([parse(path) for path in paths])
 
 
@@ -102,7 +106,7 @@ def _upload(url: StoreURL, path: str) -> None:
 
 
 def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
-    """Upload files of a folder. Small files are uploaded concurrently."""
+    """Upload files in a folder. Small files are uploaded concurrently."""
     paths = {name: os.path.join(folder, name) for name in names}
     small = [name for name in names if os.path.getsize(paths[name]) <= PART]
     for begin in range(0, len(small), _AT_ONCE):
@@ -113,10 +117,10 @@ def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
 
 
 def _left(path: str, url: StoreURL) -> list[str]:
-    """Return the names of the files that an interrupted upload has left in a folder.
+    """Return the names of the files in a folder that are from an interrupted upload.
 
     Raises:
-        FileExistsError: the folder has content that is not from an interrupted upload.
+        FileExistsError: the folder contains other files.
     """
     there = keys_in(path)
     begun = {*json.loads(StoredObject.at(join(path, MARKER)).read_all()), MARKER} if MARKER in there else set()
@@ -131,7 +135,7 @@ def _noted(url: StoreURL, folder: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno:  # errors of stores have no errno
+        if error.errno:  # errors of object stores have no errno
             error.add_note(
                 f"while writing {url}, which is first written in {folder}: free space there, or choose another folder with TMPDIR"
             )
@@ -140,14 +144,14 @@ def _noted(url: StoreURL, folder: str) -> Iterator[None]:
 
 @contextmanager
 def _filled(url: StoreURL) -> Iterator[str]:
-    """Yield a local folder. The folder is removed at the end. If this process is killed, a later process removes the folder."""
+    """Yield a temporary local folder, and remove it at the end. If this process is killed, a later process removes the folder."""
     _clean()
     new = tempfile.mkdtemp(prefix=f"new-{_FOLDER}")
     folder = new.replace(f"new-{_FOLDER}", _FOLDER)
     lock = os.open(new, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        os.rename(new, folder)  # renamed after it was locked, so that other processes do not remove it
+        os.rename(new, folder)  # renamed only after it was locked, so that other processes do not remove the folder
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,13 +159,13 @@ def _filled(url: StoreURL) -> Iterator[str]:
 
 
 def _clean() -> None:
-    """Remove the folders of killed processes, which are no longer locked."""
+    """Remove the folders of killed processes. These folders are not locked."""
     global _cleaned
     if _cleaned == (now := (os.getpid(), tempfile.gettempdir())):
         return
     _cleaned = now
     for folder in glob.glob(os.path.join(glob.escape(now[1]), f"{_FOLDER}*")):
-        with contextlib.suppress(OSError):  # the folder belongs to another user, or another process removes it or writes to it
+        with contextlib.suppress(OSError):  # another user owns the folder, or another process uses or removes it
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

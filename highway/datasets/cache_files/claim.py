@@ -1,4 +1,4 @@
-"""Lock a folder for writing a cache. Only one process of a machine can have the lock. The folder must not contain other files."""
+"""Lock a folder to write a cache into it. Only one process of the machine can hold the lock. The folder must not contain other files."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from highway.stores.cache import locked
 
 MANIFEST = "highway-cache.json"
 PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
-_OF_RANK = re.compile(r"rank-\d+-of-\d+")  # the folder of one rank's cache
+_OF_RANK = re.compile(r"rank-\d+-of-\d+")  # the folder of the cache of one rank (a process of distributed training)
 _LOCK = "highway-cache.lock"
 _LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from other files, and is made again when it is removed.\n"
 
 
 @contextlib.contextmanager
 def claimed(path: str) -> Iterator[bool]:
-    """Lock a folder for writing a cache. The folder is created if it does not exist.
+    """Lock a folder to write a cache into it. If the folder does not exist, it is created.
 
     Yields:
-        Whether this process has the lock. If not, another process of this machine is writing to the folder.
+        Whether this process holds the lock. ``False``: another process of this machine is writing to the folder.
 
     Raises:
         ConfigError: the folder contains files that do not belong to a cache; see :func:`expect_caches_only`.
@@ -32,19 +32,19 @@ def claimed(path: str) -> Iterator[bool]:
     lock_path = os.path.join(path, _LOCK)
     with locked(lock_path) as ours:
         if ours and not os.path.getsize(lock_path):
-            # Ignore a full disk, because the text in the file is only for people.
+            # If the disk is full, continue without this text, which is only for people.
             with contextlib.suppress(OSError), open(lock_path, "ab") as lock:
                 lock.write(_LOCK_TEXT)
         yield ours
 
 
 def expect_caches_only(path: str) -> None:
-    """Check that a folder is empty, does not exist, or contains only the files of a cache and the folders of the ranks' caches.
+    """Check that a folder contains only the files of a cache, and the folders of the caches of ranks. The folder need not exist.
 
     Hidden files are ignored.
 
     Raises:
-        ConfigError: the folder has other files, or it has files of a cache but no lock file.
+        ConfigError: the folder contains other files, or contains files of a cache without the lock file.
     """
     names = os.listdir(path) if os.path.isdir(path) else []
     found = sorted(name for name in names if not name.startswith(".") and not _OF_RANK.fullmatch(name))

@@ -1,4 +1,4 @@
-"""Convert the fields of a sample to the arrays that a cache stores, and record their original types."""
+"""Convert the fields of a sample to arrays, which a cache stores, and record the original types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEPT = "a cache keeps arrays, numbers, str, bytes, and lists and dicts of plain
 
 
 def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
-    """Return the fields of a sample as arrays, for a cache whose samples are read as rows of batches.
+    """Convert a sample for a cache whose samples are read as rows of batches. Return the type and the array of each field.
 
     Raises:
         ItemError: a field is not an array, number, ``str`` or ``bytes``.
@@ -34,11 +34,11 @@ def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
 
 
 def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
-    """Return the fields of a sample as arrays, for a cache whose samples are read with their original types.
+    """Convert a sample for a cache whose samples are read with their original types. Return the type and the array of each field.
 
     Raises:
         ItemError: the sample has no fields.
-        ItemError: the type of a field would differ when the cache is read. The message names the field.
+        ItemError: a field could not be read back with its original type. The message names the field.
     """
     kind = type(sample)
     for form in FORMS.values():
@@ -106,7 +106,7 @@ def _json(name: Field, value: Any) -> bytes:
 
 
 def _not_plain(value: Any) -> Iterator[str]:
-    """Yield descriptions of the parts of a value that JSON does not preserve."""
+    """Yield a description of each part of a value that would change in JSON."""
     if type(value) is list:
         for part in value:
             yield from _not_plain(part)

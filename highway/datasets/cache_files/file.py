@@ -1,7 +1,8 @@
-"""A finished cache (:data:`CacheFile`): the samples, and an index with the position of each field and the checksum of each sample.
+"""Read a finished cache. An index contains the position of each field, and the checksum of each sample.
 
-A cache in a folder is read, not mapped. If a file is truncated or a disk fails, reading raises an error, and the cache can be repaired.
-Access to a truncated mapped file would end the process (SIGBUS). A cache in memory is mapped, because no other process can change it.
+A cache in a folder is read, not mapped into memory. If the file is truncated or the disk fails, reading raises an error, and the cache can
+be repaired. Access to a truncated mapped file would end the process (SIGBUS). A cache in memory is mapped, because no other process can
+change the memory.
 """
 
 from __future__ import annotations
@@ -25,28 +26,42 @@ from highway.images.buffers import BufferPool
 from highway.process.aligned import aligned
 
 ALIGNMENT = 64  # each field of a sample begins at a multiple of this number of bytes
-_POOLED = 1 << 16  # smaller pieces of memory (in bytes) are not reused
-_KEPT = 1 << 27  # bytes of memory to keep for reuse; at least four pieces are kept
-_AT_ONCE = 32  # number of samples that are read together when all samples are checked
+_POOLED = 1 << 16  # pieces of memory with fewer bytes are not reused
+_KEPT = 1 << 27  # number of bytes to keep for reuse; at least four pieces of memory are kept
+_AT_ONCE = 32  # number of samples to read together when all samples are checked
 
 
 class _Indexed:
-    """A finished cache with its index in memory. The samples are read on request.
+    """A finished cache. The index is in memory. A sample is read when it is requested.
+
+    The index contains these arrays for N samples:
+
+    - ``offsets`` ``(N, fields)``: the position of each field in the file;
+    - ``shapes-I`` ``(N, ndim)``: the shapes of field I;
+    - ``sums`` ``(N,)``: the checksums of the samples;
+    - ``positions`` ``(N,)``: the position of each sample in the epoch;
+    - ``keys`` and ``ends``: all keys as bytes, and where the keys of each sample end.
+
+    These arrays are optional:
+
+    - ``places`` ``(N,)``: the position of each sample among the samples of the rank (a process of distributed training). Present if samples
+      are missing or not in order;
+    - ``bad`` and ``dropped``: the positions of bad and dropped samples among the samples of the rank;
+    - ``epoch``: the epoch whose order the samples have, if this is not epoch 0;
+    - ``items``, int64 ``(2, items)``: the index and the number of samples of each item in the first epoch. Present if the items were not
+      consecutive batches of one size.
 
     Args:
-        layout: The structure that all samples share.
-        batch_size: Samples per batch of the cached stream; 0 if the stream contained samples.
-        nbytes: Bytes of the samples.
-        index: A dict of arrays: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples),
-            ``positions`` (samples), the positions of the samples in their epoch, and the keys. Optional arrays: ``places``, the positions
-            of the samples in the rank's share, if they are incomplete or not in order; ``bad`` and ``dropped``, the positions of bad and
-            dropped samples; ``epoch``, the epoch whose order the samples have, if it is not 0; and ``items``, int64 ``(2, items)``, the
-            index and the number of samples of each item of the first epoch, if the items were not consecutive batches of one size.
+        layout: The structure of the samples, which is the same for all samples.
+        batch_size: Samples in each batch that was cached; 0 if single samples were cached.
+        nbytes: Number of bytes of the samples.
+        index: A dict of arrays; see below.
 
     Attributes:
-        settled: Whether the cache is final. If not, samples were skipped when it was written, and a second try might add these samples.
-        plan: The rows of the samples of an epoch, in the order of the epoch. -1 is a bad sample, -2 is a dropped sample. ``None``: all
-            rows.
+        settled: Whether the cache is final. ``False``: samples were skipped when the cache was written, and a second try might add these
+            samples.
+        plan: The index in the cache of each sample of an epoch. -1 is a bad sample, and -2 is a dropped sample. ``None``: the epoch has all
+            samples of the cache, in order.
     """
 
     settled = True
@@ -65,17 +80,17 @@ class _Indexed:
         return len(self._offsets)
 
     def keys(self, rows: Sequence[int]) -> tuple[str, ...]:
-        """Return the keys of some samples."""
+        """Return the keys of the samples at these indexes."""
         spans = [(int(self._ends[row - 1]) if row else 0, int(self._ends[row])) for row in rows]
         return tuple(key for begin, end in spans for key in self._keys[begin:end].tobytes().decode().split("\0") if key)
 
     def positions(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """Return the positions of some samples in the epoch in which they were cached."""
+        """Return the positions of samples in the epoch in which they were cached."""
         return tuple(self._positions[rows].tolist())
 
     @property
     def made_in(self) -> list[int]:
-        """The number of samples, and the epoch in which they were cached. Together they determine the order of the samples."""
+        """The number of samples, and the epoch in which they were cached. The order of the samples depends on these two numbers."""
         return [len(self), int(self.index["epoch"][0]) if "epoch" in self.index else 0]
 
     @property
@@ -93,14 +108,14 @@ class _Indexed:
 
 
 class MemoryFile(_Indexed):
-    """A cache in memory. The arrays of samples are read-only views of this memory, and keep the memory alive."""
+    """A cache in memory. The arrays of samples are read-only views of this memory."""
 
     def __init__(self, memory: mmap.mmap, layout: Layout, batch_size: int, index: dict[str, np.ndarray]) -> None:
         super().__init__(layout, batch_size, len(memory), index)
         self._memory = memory
 
     def columns(self, rows: Sequence[int]) -> list[Any]:
-        """Return the fields of some samples. Each field is a list with one value per sample."""
+        """Return the fields of samples. Each field is a list with one value per sample."""
         memory, offsets = self._memory, self._offsets
         return [
             self._plain(field, [np.ndarray(self._shape(field, row), dtype, memory, int(offsets[row, field])) for row in rows])
@@ -109,10 +124,10 @@ class MemoryFile(_Indexed):
 
 
 class DiskFile(_Indexed):
-    """A cache in a folder. Every sample is checked when it is read for the first time.
+    """A cache in a folder. When a sample is first read, its checksum is checked.
 
     Args:
-        path: The file that holds the samples.
+        path: The file that contains the samples.
     """
 
     def __init__(self, path: str, layout: Layout, batch_size: int, index: dict[str, np.ndarray]) -> None:
@@ -125,14 +140,14 @@ class DiskFile(_Indexed):
 
     @property
     def name(self) -> str:
-        """The name of the file, which is unique for each cache."""
+        """The name of the file. Each cache has a unique name."""
         return os.path.basename(self.path)
 
     def columns(self, rows: Sequence[int]) -> list[Any]:
-        """Return the fields of some samples. Each field is an array with all values, or a list with one value per sample.
+        """Return the fields of samples. Each field is one array, or a list with one value per sample.
 
         Raises:
-            DamagedError: samples do not match their checksums.
+            DamagedError: a sample does not match its checksum.
         """
         places = [self._places(field, rows) for field in range(len(self.layout.fields))]
         damaged = [row for row, *parts in zip(rows, *(parts for _, parts in places), strict=True) if not self._read(row, parts)]
@@ -143,7 +158,7 @@ class DiskFile(_Indexed):
         return [self._column(field, rows, *place) for field, place in enumerate(places)]
 
     def damaged(self) -> list[int]:
-        """Check all samples again, and return the indexes of the damaged samples."""
+        """Check the checksums of all samples, and return the indexes of the damaged samples."""
         found: list[int] = []
         self._checked[:] = False
         for start in range(0, len(self), _AT_ONCE):
@@ -155,7 +170,11 @@ class DiskFile(_Indexed):
         return found
 
     def restore(self, row: int, span: Sequence[np.ndarray]) -> None:
-        """Write the bytes of a sample (:func:`span_of`) to its position again. Several processes can do this at the same time.
+        """Repair a damaged sample in the file. Several processes can repair the same sample at the same time.
+
+        Args:
+            row: The index of the sample.
+            span: The bytes of the sample, from :func:`span_of`.
 
         Raises:
             OSError: the file cannot be written.
@@ -165,12 +184,12 @@ class DiskFile(_Indexed):
             for part in span:
                 while part.nbytes:
                     part = part[os.write(file.fileno(), part.data) :]
-            if os.fstat(file.fileno()).st_size < self.nbytes:  # the end of the file was cut off
+            if os.fstat(file.fileno()).st_size < self.nbytes:  # the end of the file is missing
                 os.ftruncate(file.fileno(), self.nbytes)
             os.fsync(file.fileno())
 
     def _places(self, field: int, rows: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return memory for a field of some samples, and each sample's part of this memory."""
+        """Return memory for a field of several samples, and the part of this memory for each sample."""
         if (fixed := self._fixed[field]) is not None:
             size = self._dtypes[field].itemsize * math.prod(fixed)
             whole = self._memory(field, len(rows) * size).reshape(len(rows), size)
@@ -185,11 +204,11 @@ class DiskFile(_Indexed):
             return aligned((nbytes,), np.uint8)
         if field not in self._pools or self._pools[field].nbytes < nbytes:
             size = nbytes if self._fixed[field] is not None else nbytes + nbytes // 8
-            self._pools[field] = BufferPool(size, keep=max(4, _KEPT // size))  # a few rows are requested often, whole batches rarely
+            self._pools[field] = BufferPool(size, keep=max(4, _KEPT // size))  # several small pieces, or four large pieces
         return self._pools[field].take((nbytes,))
 
     def _read(self, row: int, parts: Sequence[np.ndarray]) -> bool:
-        """Read a sample, and return whether it matches its checksum."""
+        """Read a sample into ``parts``, and return whether it matches its checksum."""
         offsets = self._offsets[row].tolist()
         buffers, end = [parts[0]], offsets[0] + parts[0].nbytes
         for offset, part in zip(offsets[1:], parts[1:], strict=True):
@@ -224,7 +243,7 @@ def _plan(places: np.ndarray, bad: np.ndarray, dropped: np.ndarray) -> np.ndarra
 
 
 def samples_of(file: CacheFile, rows: Sequence[int]) -> list[Item]:
-    """Return samples with the types that they had when they were added. Their arrays are read-only.
+    """Return samples with their original types. The arrays are read-only.
 
     Raises:
         DamagedError: a sample does not match its checksum.
@@ -234,7 +253,7 @@ def samples_of(file: CacheFile, rows: Sequence[int]) -> list[Item]:
 
 
 def _as_it_came(kind: Kind, column: Any) -> Any:
-    """Return the value of a column with one value, with its original type."""
+    """Return the only value of a column, with its original type."""
     if kind in FROM_BYTES:
         return column[0]
     value: np.ndarray = column[0, ...] if isinstance(column, np.ndarray) else column[0]
@@ -245,7 +264,7 @@ def _as_it_came(kind: Kind, column: Any) -> Any:
 
 
 def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the bytes of a sample in the file, as arrays uint8 ``(N,)``. The first array begins at a multiple of 64 bytes in the file."""
+    """Return the bytes of a sample, as arrays uint8 ``(N,)``. Each field begins at a multiple of 64 bytes."""
     span: list[np.ndarray] = []
     for value in (value.reshape(-1).view(np.uint8) for value in values):
         if span and (gap := -span[-1].nbytes % ALIGNMENT):
@@ -263,11 +282,11 @@ def checksum(parts: Sequence[np.ndarray]) -> int:
 
 
 def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -> bool:
-    """Fill buffers from an offset in a file, and return whether the file had enough bytes."""
+    """Fill buffers with the bytes at a position in a file, and return whether the file has enough bytes."""
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True
-        for buffer in buffers:  # the call has read fewer bytes, because the size exceeds the limit of a call, or the file ends
+        for buffer in buffers:  # one call reads at most 2 GiB; or the file is too short
             while buffer.nbytes:
                 count = os.preadv(descriptor, [buffer], offset)
                 if not count:

@@ -1,15 +1,14 @@
-"""The files of a cache, in their own folder. The cache is complete when its manifest, the last file, exists.
+"""The files of a cache, which are in their own folder. The last file is the manifest. If it exists, the cache is complete.
 
 ===================================  ==============================================================================================
-``highway-cache.lock``               marks the folder; a process that writes holds a lock on it
-``highway-cache-ID.data``            the samples' arrays, each at a multiple of 64 bytes
-``highway-cache-ID.index``           the positions of the arrays, and the checksums of the samples
-``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, and their checksums
+``highway-cache.lock``               marks the folder as a cache; locked by the process that writes the cache ``highway-cache-ID.data``
+the samples' arrays, each at a multiple of 64 bytes ``highway-cache-ID.index``           the positions of the arrays, and the checksums of
+the samples ``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, and their checksums
 ===================================  ==============================================================================================
 
-An atomic rename creates the manifest after all other files are on the disk. A folder without a valid manifest has no cache. If a folder has
-files that do not belong to a cache, highway does not write a cache into it. Hidden files do not count. highway never removes files that do
-not belong to a cache. If the path is empty, the cache is in memory.
+When all other files are on the disk, an atomic rename creates the manifest. Without a valid manifest, a folder has no cache. If a folder
+contains files that do not belong to a cache, highway writes no cache into this folder, and never removes these files. Hidden files are
+ignored. If the path is empty, the cache is in memory.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from highway.errors import DatasetError
 
 log = logging.getLogger("highway")
 
-FORMAT = 3  # version of the files; a cache with a different version is not used
+FORMAT = 3  # version of the file format; a cache with a different version is not used
 
 
 class _OtherCache(DatasetError):
-    """The folder has a cache whose content differs from the expected content."""
+    """The folder has a cache with a different fingerprint or version."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,15 @@ class CacheFolder:
 
     Args:
         path: The folder, or ``""`` for memory.
-        fingerprint: Identifies the content of the cache. A cache with a different fingerprint is not used. ``None``: use any finished
-            cache.
+        fingerprint: A string that identifies the content of the cache. A cache with a different fingerprint is not used. ``None``: any
+            finished cache is used.
     """
 
     path: str
     fingerprint: str | None
 
     def open(self, quiet: bool = False) -> DiskFile | None:
-        """Return the finished cache, or ``None`` if the folder has no matching cache. Unless ``quiet``, log the reason."""
+        """Return the finished cache, or ``None`` if the folder has no such cache. If ``quiet`` is false, log the reason."""
         try:
             return self.finished() if self.path else None
         except DatasetError as error:
@@ -69,14 +68,14 @@ class CacheFolder:
         """Return the finished cache, or ``None`` if there is no manifest.
 
         Raises:
-            DatasetError: the cache is damaged, or has different content or another version than expected. The message gives the reason.
+            DatasetError: the cache is damaged, or has a different fingerprint or version.
         """
         try:
             manifest = self._manifest()
             if manifest["format"] == FORMAT and self.fingerprint in (None, manifest["fingerprint"]):
                 return self._load(manifest)
         except (FileNotFoundError, NotADirectoryError) as error:
-            if os.path.basename(error.filename) == MANIFEST:  # there is no manifest yet, or another process replaces it
+            if os.path.basename(error.filename) == MANIFEST:  # there is no manifest, or another process is replacing it
                 return None
             raise DatasetError(f"it is damaged ({os.path.basename(error.filename)} is missing)") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -114,7 +113,9 @@ class CacheFolder:
 
     @contextlib.contextmanager
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
-        """Yield a writer for the cache, or ``None`` if another process is writing or has written it. At the end, remove unsealed files.
+        """Yield a writer for the cache, or ``None`` if another process is writing or has written the cache.
+
+        At the end of the ``with`` block, the files of an unfinished cache are removed.
 
         Raises:
             ConfigError: the folder has files that do not belong to a cache.
@@ -130,7 +131,7 @@ class CacheFolder:
             yield writer
 
     def clear(self) -> None:
-        """Remove files of outdated caches and of killed writers. Processes that have such files open can still read them."""
+        """Remove the files of old caches and of killed writers. A process that has opened such a file can still read the file."""
         file = self.open(quiet=True)
         if file is None:
             self.discard()
@@ -150,7 +151,7 @@ class CacheFolder:
 
 
 class FolderWriter(CacheWriter):
-    """Appends samples to an unfinished cache, and finishes the cache."""
+    """Writes samples into a cache, and finishes the cache."""
 
     def __init__(self, folder: CacheFolder, budget: int) -> None:
         self._folder = folder
@@ -161,16 +162,16 @@ class FolderWriter(CacheWriter):
     def seal(
         self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, places: Mapping[str, np.ndarray] | None = None
     ) -> CacheFile:
-        """Finish the cache, write it to the disk, and return it. Remove the old cache that the new cache replaces.
+        """Finish the cache, write it to the disk, and return it. Remove an old cache in the folder.
 
         Args:
-            batch_size: Samples in each of the input batches; 0 if the inputs were samples.
-            left_out: Number of errors that ``on_error="skip"`` skipped while the cache was written.
-            tried: The cache of an earlier try that skipped samples, if there was an earlier try.
-            places: Arrays to add to the index, see :data:`CacheFile`.
+            batch_size: Samples in each batch that was cached; 0 if single samples were cached.
+            left_out: Number of samples that were skipped because of errors (``on_error="skip"``).
+            tried: The cache of an earlier try that skipped samples; ``None``: this is the first try.
+            places: Optional arrays of the index; see :data:`CacheFile`.
 
         Raises:
-            CacheFullError: there is no room for the index.
+            CacheFullError: the disk has no space for the index.
         """
         file = self.finish(batch_size, places or {})
         file.settled = left_out == 0 or (tried is not None and not _has_more(file, tried))
@@ -186,7 +187,7 @@ class FolderWriter(CacheWriter):
         return file
 
     def close(self) -> None:
-        """Close the file, and remove it if it was not sealed."""
+        """Close the file. If the cache was not finished, remove its files."""
         super().close()
         if self._folder.path and not self._sealed:
             for end in ("data", "index"):
@@ -195,7 +196,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Return whether a cache has a sample that an earlier cache lacks. Compare the keys, or the number of samples if there are no keys."""
+    """Return whether a cache has a sample that an earlier cache lacks, by the keys, or by the number of samples if they have no keys."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 

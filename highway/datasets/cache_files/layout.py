@@ -1,4 +1,4 @@
-"""The structure that all samples of a cache share."""
+"""The structure of the samples in a cache. All samples have the same structure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FROM_BYTES: dict[str, Callable[[bytes], Any]] = {"str": bytes.decode, "bytes": b
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """The type of one field, the same in every sample.
+    """The type of a field. A field has the same type in all samples.
 
-    The arrays of a field have the same dtype and number of axes in all samples. NumPy scalars and Python numbers are stored as arrays
-    without axes. ``str`` and ``bytes`` are stored as uint8. ``None``, lists and dicts are stored as JSON in uint8.
+    An array has the same dtype and number of axes in all samples. NumPy scalars and Python numbers are stored as arrays without axes.
+    ``str`` and ``bytes`` are stored as uint8. ``None``, lists and dicts are stored as JSON in uint8.
     """
 
     kind: Kind
@@ -41,5 +41,5 @@ class Layout:
     fields: list[FieldSpec]
 
     def item(self, values: Sequence[Any]) -> Item:
-        """Return a sample or batch with these values as its fields."""
+        """Return a sample or batch whose fields have these values."""
         return rebuild({"tuple": (), "list": [], "dict": dict.fromkeys(self.names), "value": None}[self.form], values)

@@ -26,11 +26,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
 class CacheWriter:
-    """Appends samples to a cache that is not finished yet.
+    """Writes samples into an unfinished cache.
 
     Args:
         path: The file for the samples, or ``""`` for memory.
-        budget: Maximum number of bytes of the samples.
+        budget: Maximum total number of bytes of the samples.
     """
 
     def __init__(self, path: str, budget: int) -> None:
@@ -64,14 +64,14 @@ class CacheWriter:
 
         Args:
             sample: Sample to append.
-            keys: The keys.
-            arrays: Converts the sample to the arrays that are written.
-            position: The sample's position in the epoch. ``None``: the number of samples in the cache.
+            keys: The keys of the sample.
+            arrays: The function that converts the sample to arrays.
+            position: The position of the sample in the epoch. ``None``: the number of samples in the cache before this sample.
 
         Raises:
             CacheFullError: the sample does not fit into the budget or on the disk. No further samples can be appended.
-            ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
-            ItemError: the sample cannot be stored with its original types.
+            ValueError: the sample has different fields than earlier samples, or a field has a different type, dtype or number of axes.
+            ItemError: a field of the sample has a type that the cache cannot store.
         """
         found = arrays(sample)
         self._expect_alike(sample, [spec for spec, _ in found])
@@ -106,11 +106,11 @@ class CacheWriter:
             )
 
     def finish(self, batch_size: int, places: Mapping[str, np.ndarray]) -> CacheFile:
-        """Return the finished samples, after they are on the disk.
+        """Wait until all samples are on the disk, and return the finished cache.
 
         Args:
-            batch_size: Samples in each of the input batches; 0 if the inputs were samples.
-            places: Arrays to add to the index, see :data:`CacheFile`.
+            batch_size: Samples in each batch that was cached; 0 if single samples were cached.
+            places: Optional arrays of the index; see :data:`CacheFile`.
 
         Raises:
             CacheFullError: the disk is full.
@@ -124,7 +124,7 @@ class CacheWriter:
         if self.path:
             return DiskFile(self.path, self._layout, batch_size, index)
         if hasattr(fcntl, "F_ADD_SEALS"):
-            with contextlib.suppress(OSError):  # a temporary file, which other processes cannot open
+            with contextlib.suppress(OSError):  # a temporary file cannot be sealed, but no other process can open it
                 fcntl.fcntl(self._file.fileno(), fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         memory = mmap.mmap(self._file.fileno(), self._end, access=mmap.ACCESS_READ)
         return MemoryFile(memory, self._layout, batch_size, index)
@@ -143,8 +143,7 @@ class CacheWriter:
         return index
 
     def close(self) -> None:
-        """Close the file."""
-        with contextlib.suppress(OSError):  # the disk is full, so the last bytes were not written
+        with contextlib.suppress(OSError):  # if the disk is full, closing the file fails, too
             self._file.close()
 
 
@@ -157,14 +156,14 @@ def packed_index(index: dict[str, np.ndarray]) -> bytes:
 
 
 def unpacked_index(data: bytes, arrays: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return an index from its bytes, and the names of its arrays. Raises ValueError if the bytes are not an index."""
+    """Return an index from its bytes. ``arrays`` are the names of its arrays. Raises ValueError if the bytes are not an index."""
     file = io.BytesIO(data)
     return {name: np.lib.format.read_array(file, allow_pickle=False) for name in arrays}
 
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """Convert the error of a full disk to a :class:`CacheFullError`."""
+    """Convert an error of a full disk to a :class:`CacheFullError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Small labelled image datasets in memory (``loaded``): MNIST and datasets in its format (``mnist``), CIFAR (``cifar``).
+"""Small datasets of labelled images, which are loaded into memory (``loaded``): MNIST (``mnist``) and CIFAR (``cifar``).
 
 ``ilsvrc`` reads the mean image and the boxes of ILSVRC (ImageNet).
 """

@@ -20,14 +20,14 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Label(NamedTuple):
-    """A kind of label.
+    """A kind of label: the class of an image, or the group of its class.
 
     Args:
-        field: Name of the field in samples.
+        field: Name of the field in a sample.
         classes: Number of classes.
-        pickled: Name of the label in the pickles of the images.
-        names: The file of the binary version that contains the class names.
-        pickled_names: Name of the list of class names in the pickle that contains them.
+        pickled: Name of the labels in the pickles that contain the images.
+        names: In the binary version, the file of the class names.
+        pickled_names: In the pickled version, the name of the class names in the pickle ``meta``.
     """
 
     field: str
@@ -43,7 +43,7 @@ class _OfCIFAR(LoadedImages):
     name: ClassVar[str]
     folders: ClassVar[tuple[str, str]]  # folder of the binary version, and folder of the pickles
     batches: ClassVar[dict[Split, list[str]]]
-    labels: ClassVar[list[_Label]]  # in the order of a record's bytes
+    labels: ClassVar[list[_Label]]  # in the order of the bytes in a record
     meta: ClassVar[str]
 
     def _files(self) -> list[str]:
@@ -67,7 +67,7 @@ class _OfCIFAR(LoadedImages):
         return {"image": images, **{label.field: values for label, values in zip(self.labels, checked, strict=True)}}
 
     def _records(self, data: bytes, path: str) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the images and labels of the binary version. A record has one byte per label, and then the red, green and blue planes."""
+        """Return the pixels and labels in a binary file. A record has one byte per label, then the red, green and blue planes."""
         size = len(self.labels) + _PIXELS
         if not data or len(data) % size:
             raise DatasetError(
@@ -105,7 +105,7 @@ class _OfCIFAR(LoadedImages):
 
     @opened
     def classes(self) -> list[str]:
-        """The names of the labels in the files, indexed by label."""
+        """The names of the labels, indexed by label."""
         return self._names_of(self.labels[-1])
 
 
@@ -122,17 +122,17 @@ class CIFAR10(_OfCIFAR):
     """The images of CIFAR-10. All images are loaded into memory on the first access: 154 MB for training, 31 MB for test.
 
     Args:
-        data_dir: Folder with the files of the binary version, such as ``data_batch_1.bin``, or with the pickles, such as ``data_batch_1``.
-            The files can also be in a subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. highway downloads nothing.
+        data_dir: The folder with the binary files, such as ``data_batch_1.bin``, or with the pickles, such as ``data_batch_1``. The files
+            can also be in the subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. highway does not download the files.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. From pickles, highway loads only arrays, lists,
-    numbers and strings. A pickle of anything else raises an error, because it could run any code.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. From a pickle, highway loads only arrays, lists,
+    numbers and strings. If a pickle contains other objects, an error is raised, because loading these could run any code.
 
     Raises:
         FileNotFoundError: a file of the split does not exist (on the first access).
         DatasetError: a file has another format, or is truncated (on the first access).
-        DatasetError: a pickle contains other objects than arrays, lists, numbers and strings.
+        DatasetError: a pickle contains objects that are not arrays, lists, numbers or strings.
 
     >>> with open("batches.meta.txt", "w") as file:
     ...     print("airplane automobile bird cat deer dog frog horse ship truck".replace(" ", chr(10)), file=file)
@@ -156,18 +156,18 @@ class CIFAR100(_OfCIFAR):
     """The images of CIFAR-100. All images are loaded into memory on the first access: 154 MB for training, 31 MB for test.
 
     Args:
-        data_dir: Folder with the files of the binary version, such as ``train.bin``, or with the pickles, such as ``train``. The files can
-            also be in a subfolder ``cifar-100-binary`` or ``cifar-100-python``. highway downloads nothing.
+        data_dir: The folder with the binary files, such as ``train.bin``, or with the pickles, such as ``train``. The files can also be in
+            the subfolder ``cifar-100-binary`` or ``cifar-100-python``. highway does not download the files.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, the label of one of 20
-    groups of classes. From pickles, highway loads only arrays, lists, numbers and strings. A pickle of anything else raises an error,
-    because it could run any code.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32. The coarse label is
+    one of 20 groups of classes. From a pickle, highway loads only arrays, lists, numbers and strings. If a pickle contains other objects,
+    an error is raised, because loading these could run any code.
 
     Raises:
         FileNotFoundError: a file of the split does not exist (on the first access).
         DatasetError: a file has another format, or is truncated (on the first access).
-        DatasetError: a pickle contains other objects than arrays, lists, numbers and strings.
+        DatasetError: a pickle contains objects that are not arrays, lists, numbers or strings.
 
     >>> with open("test.bin", "wb") as file:
     ...     size = file.write(10_000 * (bytes([0, 3]) + bytes(3072)))

@@ -1,4 +1,4 @@
-"""Files that accompany ILSVRC (ImageNet): Caffe's mean image, and the boxes of the objects in the images.
+"""Read two files for ILSVRC (ImageNet): Caffe's mean image, and the boxes of the objects in the training images.
 
 :class:`~highway.datasets.ImageFolder` and :class:`~highway.datasets.Files` read the images and their labels.
 """
@@ -19,15 +19,14 @@ from highway.stores.url import join, shown
 # Caffe's BlobProto: num, channels, height and width (in old files), data, shape; https://github.com/BVLC/caffe, src/caffe/proto/caffe.proto
 _OLD_SHAPE, _DATA, _SHAPE = (1, 2, 3, 4), 5, 7
 _DIM = 1  # field number in BlobShape
-_FIRST_PIXEL = np.array([1, 1, 0, 0], np.float32)  # the reader of VOC subtracts 1, because VOC counts pixels from 1
+_FIRST_PIXEL = np.array([1, 1, 0, 0], np.float32)  # the reader for VOC subtracts 1, because VOC numbers pixels from 1
 
 
 def read_mean_image(path: str) -> np.ndarray:
     """Read a mean image written by Caffe, such as ``imagenet_mean.binaryproto``.
 
     Args:
-        path: The file, or its URL. The archive ``caffe_ilsvrc12.tar.gz`` contains this file, and also ``synset_words.txt`` and ``val.txt``.
-            Nothing is downloaded.
+        path: The file, or its URL. The archive ``caffe_ilsvrc12.tar.gz`` contains this file. highway does not download the archive.
 
     Returns:
         float32 ``(H, W, 3)`` in RGB, from 0 to 255. The mean image of ILSVRC has 256 x 256 pixels. :func:`highway.functional.resize` can
@@ -68,7 +67,7 @@ def _blob(data: bytes) -> np.ndarray:
 
 
 def _dimensions(data: bytes, begin: int, end: int) -> list[int]:
-    """Return the lengths in a BlobShape. They are packed, or in separate fields."""
+    """Return the shape in a BlobShape. The lengths are in one packed field, or in separate fields."""
     found = list[int]()
     for tag, first, last in read_fields(data, begin, end):
         if tag == _DIM << 3 | BYTES:
@@ -82,17 +81,17 @@ def read_training_boxes(data_dir: str, keys: Iterable[str]) -> list[np.ndarray]:
     """Read the boxes of the objects in training images of ILSVRC.
 
     Args:
-        data_dir: Folder with the unpacked content of ``ILSVRC2012_bbox_train_v2.tar.gz``, such as ``n01440764/n01440764_10040.xml``; or the
-            URL of the folder.
+        data_dir: The folder into which ``ILSVRC2012_bbox_train_v2.tar.gz`` was unpacked, or its URL. It contains XML files such as
+            ``n01440764/n01440764_10040.xml``.
         keys: The paths of the images, for example ``ImageFolder("imagenet/train").keys``.
 
     Returns:
-        A list with one array for each image, float32 ``(N, 4)``: the xmin, ymin, xmax, ymax of the image's XML file, in pixels. N is 0 for
-        an image without an XML file.
+        A list with one array for each image, float32 ``(N, 4)``: xmin, ymin, xmax and ymax in pixels, as in the XML file of the image. N is
+        0 for an image without an XML file.
 
     Raises:
         FileNotFoundError: no image has an XML file.
-        DatasetError: a file is not an annotation, or is damaged or truncated.
+        DatasetError: an XML file does not describe objects, or is damaged or truncated.
     """
     found, any_file = list[np.ndarray](), False
     for key in keys:

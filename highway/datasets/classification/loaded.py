@@ -1,4 +1,4 @@
-"""Base class of datasets of images and labels that are arrays in memory."""
+"""Base class of datasets whose images and labels are loaded into memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Split = Literal["train", "test"]
 
 @dataclass
 class LoadedImages(ABC):
-    """Base class of datasets of labelled images in memory. A sample is a dict with one row of each array."""
+    """Base class of datasets of labelled images in memory. A sample is a dict: an image and its labels."""
 
     data_dir: str
     split: Split = "train"
@@ -53,8 +53,8 @@ class LoadedImages(ABC):
         """Return the mean of all images.
 
         Args:
-            splits: The splits whose images are averaged. By default, only the images of this dataset's split are averaged. tensorpack's
-                ``get_per_pixel_mean()`` averages over ``["train", "test"]`` by default.
+            splits: The splits whose images are averaged. The default is the split of this dataset. (The default of tensorpack's
+                ``get_per_pixel_mean()`` is ``["train", "test"]``.)
 
         Returns:
             float32 ``(H, W, C)``, from 0 to 255. ``mean_image().mean(axis=(0, 1))`` is the mean of each channel.
@@ -69,10 +69,10 @@ class LoadedImages(ABC):
             raise DatasetError(f"{shown(self.data_dir)}: there are no images, so there is no mean image")
         return np.asarray(sum(part.sum(axis=0, dtype=np.uint64) for part in images) / count, np.float32)
 
-    if not TYPE_CHECKING:  # hidden from type checkers, because with __getattr__ they accept misspelt names
+    if not TYPE_CHECKING:  # hidden from type checkers, which accept misspelt names in a class with __getattr__
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError. If the name is a method of tensorpack, the error tells the name of the same method in highway."""
+            """Raise AttributeError. If ``name`` is a method of tensorpack, the error contains the name of this method in highway."""
             if advice := new_method(name):
                 raise AttributeError(f"{type(self).__name__} has no {name}{advice}", name=name, obj=self)
             return object.__getattribute__(self, name)  # this raises the error
@@ -87,12 +87,12 @@ class LoadedImages(ABC):
 
 
 def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the path of the first existing file. The folders are searched in order. In each folder, the names are tried in order."""
+    """Return the path of the first file that exists. In each folder, all names are tried before the next folder."""
     return next((path for folder in folders for name in names if exists(path := join(folder, name))), None)
 
 
 def missing(data_dir: str, names: Sequence[str], what: str) -> FileNotFoundError:
-    """Return an error that names the missing file. The error explains that highway does not download the file."""
+    """Return an error for a missing file. The error says that highway does not download the file."""
     return FileNotFoundError(
         f"{shown(data_dir)!r}: found no {' or '.join(names)} in this folder or its usual subfolders; download and unpack {what} "
         f"(highway does not download data)"

@@ -1,6 +1,7 @@
 """MNIST and Fashion-MNIST, read from their original files.
 
-The format is described on http://yann.lecun.com/exdb/mnist: big-endian uint32 magic number and lengths of the axes, then uint8.
+A file has a magic number, the length of each axis (both big-endian uint32), and the uint8 values of the array. The format is described on
+http://yann.lecun.com/exdb/mnist.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from highway.parameters.checks import checked
 from highway.stores.file import read_whole
 from highway.stores.url import join, shown
 
-_KINDS = {"images": 3, "labels": 1}  # from the kind of a file to its number of axes
+_KINDS = {"images": 3, "labels": 1}  # the number of axes in each kind of file
 _PARTS = {"train": "train", "test": "t10k"}
 _MOST = 1100  # maximum compression ratio of gzip
 
@@ -56,13 +57,13 @@ class _OfIdx(LoadedImages):
 @checked
 @dataclass
 class MNIST(_OfIdx):
-    """The handwritten digits of MNIST, or another dataset in files of this format, such as KMNIST.
+    """The handwritten digits of MNIST, or another dataset in the same format, such as KMNIST.
 
     All images are loaded into memory on the first access: 47 MB for MNIST.
 
     Args:
-        data_dir: Folder with ``train-images-idx3-ubyte`` and the other files, gzipped or not. The files can also be in the subfolder
-            ``raw`` or ``MNIST/raw``, which torchvision creates. highway downloads nothing.
+        data_dir: The folder with ``train-images-idx3-ubyte`` and the other files, which can be compressed by gzip. The files can also be in
+            the subfolder ``raw`` or ``MNIST/raw``, which torchvision creates. highway does not download the files.
         split: ``"train"`` or ``"test"``.
 
     A sample is a dict: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
@@ -70,7 +71,7 @@ class MNIST(_OfIdx):
     Raises:
         FileNotFoundError: a file of the split does not exist (on the first access).
         DatasetError: a file has another format, or is damaged or truncated (on the first access).
-        DatasetError: the numbers of images and labels differ, or a label is above 9.
+        DatasetError: there are not as many labels as images, or a label is above 9.
 
     >>> import struct
     >>> with open("t10k-images-idx3-ubyte", "wb") as file:
@@ -91,7 +92,8 @@ class MNIST(_OfIdx):
 class FashionMNIST(MNIST):
     """The images of clothes of Fashion-MNIST.
 
-    File names, parameters and errors are the same as in :class:`MNIST`. The subfolder that torchvision creates is ``FashionMNIST/raw``.
+    File names, parameters and errors are the same as in :class:`MNIST`. The files can also be in the subfolder ``raw`` or
+    ``FashionMNIST/raw``.
 
     A sample is a dict, as in :class:`MNIST`: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 
@@ -110,7 +112,7 @@ class FashionMNIST(MNIST):
 
 
 def _idx(path: str, axes: int) -> np.ndarray:
-    """Return the array of uint8 in a file. Raises DatasetError."""
+    """Read a file, which can be compressed. Raises DatasetError."""
     data, header = read_whole(path), struct.Struct(f">{1 + axes}I")
     zipped = data.startswith(b"\x1f\x8b")
     try:

@@ -1,8 +1,8 @@
-"""A safe unpickler for a dict of arrays, lists, numbers and bytes. A pickle of other objects is an error.
+"""A safe unpickler for a dict of arrays, lists, numbers and bytes. For other objects, it raises an error.
 
-A pickle is a program that can call any function. This unpickler permits only a few NumPy names. It replaces these names by placeholders
-that only store their arguments. It creates an array after it has checked the size. It is a subclass of the unpickler in pure Python,
-because the unpickler in C allocates any length that a pickle announces.
+A pickle is a program that can call any function. This unpickler allows only a few names of NumPy. It replaces each of them by a placeholder
+class, which checks its arguments before it creates an array or dtype. The base class is Python's unpickler in pure Python. The unpickler in
+C would allocate as much memory as a damaged pickle requests.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _DTYPE = re.compile(r"[biuf][1248]")
 
 
 class _Array:
-    """Placeholder for an array: stores its arguments."""
+    """Placeholder for an array."""
 
     array: np.ndarray
 
     def __init__(self, *_: Any) -> None:
-        """Ignore the arguments, which describe an empty array. ``__setstate__`` sets the real arguments."""
+        """Ignore the arguments: a pickle first creates an empty array, and then calls ``__setstate__`` with the content."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, data = state
@@ -36,7 +36,7 @@ class _Array:
 
 
 class _Dtype:
-    """Placeholder for a dtype: stores the name of a number type, and then the byte order."""
+    """Placeholder for a dtype. A pickle first sets the type, and then the byte order."""
 
     def __init__(self, name: str | bytes, *_: Any) -> None:
         text = name.decode() if isinstance(name, bytes) else name
@@ -50,14 +50,14 @@ class _Dtype:
 
 
 def _encoded(text: str, encoding: str) -> bytes:
-    """Convert text to bytes, because Python 3 writes bytes as text in old protocols."""
+    """Placeholder for ``codecs.encode``: in old protocols, Python 3 writes bytes as text that must be encoded."""
     if encoding not in ("latin1", b"latin1"):
         raise ValueError(f"text in {encoding!r}")
     return text.encode("latin1")
 
 
 def _no_bytes() -> bytes:
-    """Return empty bytes. In old protocols, Python 3 writes empty bytes as a call of ``bytes`` without arguments."""
+    """Placeholder for ``bytes``: in old protocols, Python 3 writes empty bytes as ``bytes()``."""
     return b""
 
 
@@ -80,25 +80,25 @@ class _Unpickler(pickle._Unpickler):
         return _NAMES[module, name]
 
     def load_build(self) -> None:
-        """Set the state of a placeholder. The method of the base class would set any attribute of any object."""
+        """Set the content of a placeholder. The base class would set any attribute of any object."""
         stack: list[Any] = self.stack  # type: ignore[attr-defined]
         state, made = stack.pop(), stack[-1]
         if not isinstance(made, (_Array, _Dtype)):
             raise ValueError(f"it changes a {type(made).__name__}")
         made.__setstate__(state)
 
-    dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]  # of this class
+    dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]  # replaces the method of the base class
 
 
 def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
-    """Return the dict in a pickle. The keys of the dict are bytes, as Python 2 wrote them.
+    """Return the dict in a pickle. Its keys are converted to bytes, because Python 2 wrote bytes.
 
     Args:
         data: The pickle.
         where: Name of the file in error messages.
 
     Raises:
-        DatasetError: the data are not a pickle, are truncated, or contain objects of other types.
+        DatasetError: the data are not a pickle, are damaged, or contain objects of other types.
     """
     try:
         found = _Unpickler(io.BytesIO(data), encoding="bytes").load()

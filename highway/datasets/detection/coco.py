@@ -1,4 +1,4 @@
-"""COCO, and datasets in COCO's format: images, and one JSON file with the objects in all images."""
+"""COCO, and datasets in COCO's format. One JSON file describes the objects in all images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Loaded:
     def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
         self.annotations, self.files, self.images = annotations, files, images
         self.decode_mask = msgspec.json.Decoder(Segmentation).decode
-        self.has_warned = False  # whether a warning about an image and masks of different sizes was logged
+        self.has_warned = False  # whether the warning of _compare_sizes() was logged
 
 
 @checked
@@ -44,37 +44,37 @@ class COCO:
     The annotations are read on the first access, once per process.
 
     Args:
-        data_dir: The folder of the images, such as ``coco/train2017``, or its URL, for example in an object store such as S3. Paths
-            ``highway:objects/...`` refer to a few annotated photographs in the highway package.
-        annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``, or its URL. The file of the photographs in the
-            package is ``highway:objects/instances_val.json``.
+        data_dir: The folder of the images, such as ``coco/train2017``, or the URL of this folder. Paths ``highway:objects/...`` refer to a
+            few annotated photographs in the highway package.
+        annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``, or its URL. For the photographs in the highway
+            package, the file is ``highway:objects/instances_val.json``.
         masks: Whether samples contain masks.
         keypoints: Whether samples contain keypoints, for example from ``person_keypoints_train2017.json``.
-        crowds: Whether to include annotations that mark a whole crowd (``iscrowd`` is 1 in the file).
+        crowds: Whether to include objects that are a whole crowd (``iscrowd`` is 1 in the file).
         skip_empty: Whether to skip images without boxes.
-        empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes the objects with such boxes and
-            logs their number, ``"keep"`` keeps them, and ``"raise"`` raises a DatasetError.
+        empty_boxes: What to do with empty boxes. A box is empty if it has no area, or is completely outside the image. ``"drop"`` removes
+            objects with empty boxes, and logs their number. ``"keep"`` keeps these objects. ``"raise"`` raises a DatasetError.
 
     A sample is a dict:
 
     - ``image``: the ``bytes`` of the encoded image;
-    - ``image_id``: int64, the id of the image for evaluations;
+    - ``image_id``: int64, the id of the image in the JSON file;
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image;
-    - ``labels``: int32 ``(N,)``, numbers from 0, in the order of the category ids. ``dataset.category_ids[label]`` is the category id in
-      the file;
+    - ``labels``: int32 ``(N,)``. Labels are numbered from 0, in the order of the category ids. ``dataset.category_ids[label]`` is the
+      category id in the file;
     - ``iscrowd``: bool ``(N,)``;
-    - ``area``: float32 ``(N,)`` in pixels, from the file. If an annotation has no area, this is the area of its box;
-    - ``masks``, if ``masks`` is true: uint8 ``(N, H, W)``, 1 for pixels of the object. H and W are the image's height and width in the JSON
-      file. If the actual image has a different size, a warning is logged. pycocotools returns the same masks;
-    - ``keypoints``, if ``keypoints`` is true: float32 ``(N, K, 2)``: x and y. highway adds 0.5 to the numbers in the file, so that a point
-      is at the centre of its pixel;
+    - ``area``: float32 ``(N,)`` in pixels, from the file. If the file has no area for an object, this is the area of the box;
+    - ``masks``, if ``masks`` is true: uint8 ``(N, H, W)``, 1 for pixels of the object. H and W are the height and width of the image in the
+      JSON file. If the actual image has a different size, highway logs a warning. The masks are equal to the masks of pycocotools;
+    - ``keypoints``, if ``keypoints`` is true: float32 ``(N, K, 2)``: x and y. highway adds 0.5 to the numbers in the file, so that a
+      keypoint is at the centre of a pixel;
     - ``visibility``, if ``keypoints`` is true: uint8 ``(N, K)``: 0 if a keypoint is not labelled, 1 if it is hidden, 2 if it is visible.
 
     Raises:
         OSError: a file does not exist or cannot be read.
         DatasetError: the JSON file is not valid. The message gives the index of the annotation, from 0.
-        DatasetError: the JSON file has changed since it was read.
-        DatasetError: the file lacks the requested masks or keypoints.
+        DatasetError: the JSON file has changed since it was first read.
+        DatasetError: masks or keypoints are requested, but the JSON file has none.
         DatasetError: a ``file_name`` in the JSON file is outside ``data_dir``.
 
     >>> dataset = COCO("highway:objects/JPEGImages", "highway:objects/instances_val.json")
@@ -118,7 +118,7 @@ class COCO:
 
     @property
     def category_ids(self) -> list[int]:
-        """The ids of the categories in the file, indexed by label."""
+        """The category ids in the JSON file, indexed by label."""
         return self._loaded.annotations.category_ids
 
     @property
@@ -129,7 +129,7 @@ class COCO:
     def costs(self, kind: str) -> np.ndarray | None:
         """Return the number of pixels of each image, int64 ``(N,)``, from the JSON file.
 
-        Return ``None`` if the file lacks the size of an image, or if ``kind`` is not ``"pixels"``.
+        Return ``None`` if ``kind`` is not ``"pixels"``, or if the file lacks the size of an image.
         """
         pixels: np.ndarray = self._loaded.annotations.sizes[self._loaded.images].prod(1)
         return pixels if kind == "pixels" and pixels.all() else None
@@ -184,7 +184,7 @@ class COCO:
         loaded, size = self._loaded, self._loaded.annotations.sizes[image].tolist()
         if loaded.has_warned:
             return
-        with suppress(ImageError):  # the program gets this error when it decodes the image
+        with suppress(ImageError):  # the user gets this error when the image is decoded
             if (found := list(read_header(data).size)) != size:
                 loaded.has_warned = True
                 log.warning(
@@ -198,7 +198,7 @@ class COCO:
         return self._loaded.files.path(int(self._loaded.images[number]))
 
     def fingerprint(self) -> str:
-        """Return a string that changes when one of the files is written to. It also depends on the other parameters."""
+        """Return a string that changes when one of the files is written to, or when a parameter changes the samples."""
         files, keys = self._loaded.files, self._loaded.images.tolist()
         described = fingerprint_of([(shown(self.annotations), resolve_data_dir(self.annotations))])
         described += f" {files.select(keys).fingerprint()}"

@@ -1,4 +1,4 @@
-"""The annotations in a COCO JSON file as arrays, grouped by image."""
+"""Read a COCO JSON file. The annotations, which describe objects, become arrays that are grouped by image."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Category(msgspec.Struct):
 
 
 class _Box(msgspec.Struct, gc=False):
-    """An annotation. Other members of the JSON object are not decoded, to save memory."""
+    """An annotation. To save memory, the other members of the JSON object are not decoded."""
 
     image_id: int
     category_id: int
@@ -43,7 +43,7 @@ class _Box(msgspec.Struct, gc=False):
 
 
 class _Full(_Box, gc=False):
-    """An annotation with its keypoints, and with its mask as undecoded JSON."""
+    """An annotation with keypoints, and with a mask as JSON that is not decoded."""
 
     segmentation: msgspec.Raw = msgspec.Raw()
     keypoints: list[float] = []
@@ -56,7 +56,7 @@ class _Boxes(msgspec.Struct):
 
 
 class _Fulls(_Boxes):
-    annotations: list[_Full]  # type: ignore[assignment]  # a list that nobody writes to
+    annotations: list[_Full]  # type: ignore[assignment]  # the list is never written to
 
 
 class _Apart(msgspec.Struct):
@@ -64,7 +64,7 @@ class _Apart(msgspec.Struct):
 
 
 class Annotations(NamedTuple):
-    """The content of a file, without the skipped annotations.
+    """The content of a JSON file. Skipped annotations are not included.
 
     Args:
         file: The file.
@@ -77,9 +77,8 @@ class Annotations(NamedTuple):
         iscrowd: bool ``(N,)``.
         areas: float32 ``(N,)``, in pixels.
         keypoints: float32 ``(N, K, 3)``: x, y and visibility, as in the file; ``None`` if keypoints are not read.
-        masks: int64 ``(N, 2)``: the position and the number of bytes of each mask's description in the file; ``None`` if masks are not
-            read.
-        numbers: The indexes of the annotations in the file, int64 ``(N,)``.
+        masks: int64 ``(N, 2)``: where the file describes each mask: a position and a number of bytes. ``None`` if masks are not read.
+        numbers: The index of each annotation in the file, int64 ``(N,)``.
         classes: The names of the categories, in the order of their ids.
         category_ids: The ids of the categories, in ascending order.
         points: The names of the keypoints.
@@ -103,14 +102,14 @@ class Annotations(NamedTuple):
 
 
 def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: EmptyBoxes) -> Annotations:
-    """Read a file.
+    """Read a JSON file.
 
     Args:
         path: The file, or its URL.
-        masks: Whether to find the descriptions of the masks.
+        masks: Whether to find where the file describes the masks.
         keypoints: Whether to read keypoints.
-        crowds: Whether to read annotations that represent a crowd.
-        empty_boxes: How to treat boxes without area, or outside the image: ``"drop"``, ``"keep"`` or ``"raise"``.
+        crowds: Whether to read annotations of a whole crowd.
+        empty_boxes: What to do with boxes that have no area or are outside the image; see :class:`~highway.datasets.COCO`.
 
     Raises:
         OSError: the file cannot be read.
@@ -170,7 +169,7 @@ class _Reading:
         )
 
     def _places(self, name: str, ids: Sequence[int], what: str) -> np.ndarray:
-        """Return, for each annotation, the index of its id in the list of all ids."""
+        """Return the index of each annotation's id in ``ids``. The id is the attribute ``name`` of the annotation."""
         places = {one: place for place, one in enumerate(ids)}
         if len(places) != len(ids):
             raise DatasetError(f"several have the id {next(one for place, one in enumerate(ids) if places[one] != place)} as {what}")
@@ -182,7 +181,7 @@ class _Reading:
             raise DatasetError(f"annotation {number} refers to the {what} {error}, which does not exist") from None
 
     def _boxes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the boxes as corners, and their areas."""
+        """Return the boxes as x1, y1, x2, y2, and the areas."""
         boxes = np.array([one.bbox for one in self.found], np.float64).reshape(-1, 4)
         areas = np.array([one.area for one in self.found], np.float64)
         areas = np.where(areas < 0, boxes[:, 2] * boxes[:, 3], areas)
@@ -195,7 +194,7 @@ class _Reading:
         return corners, areas.astype(np.float32)
 
     def _not_empty(self, boxes: np.ndarray, sizes: np.ndarray, empty_boxes: EmptyBoxes) -> np.ndarray:
-        """Return a bool for each box: whether to keep the box. Log the number of removed boxes."""
+        """Return whether to keep each box, as an array of bool. Log the number of removed boxes."""
         unknown = sizes[:, ::-1] == 0
         inside = (boxes[:, 2:] > 0) & ((boxes[:, :2] < sizes[:, ::-1]) | unknown)
         fine: np.ndarray = ((boxes[:, :2] < boxes[:, 2:]) & inside).all(axis=1)
@@ -242,7 +241,7 @@ def _point_names(categories: Sequence[_Category]) -> list[str]:
 
 
 def _placed(data: bytes, error: Exception) -> str:
-    """Return a decoding error with the index of the annotation, if the index is known."""
+    """Return the message of a decoding error, with the index of the annotation if the error is in an annotation."""
     if isinstance(error, msgspec.ValidationError) and "$.annotations[...]" in str(error):
         for number, raw in enumerate(msgspec.json.decode(data, type=_Apart).annotations):
             try:

@@ -1,7 +1,8 @@
-"""Draw masks from COCO's descriptions: polygons, or run lengths as numbers or as compressed text.
+"""Draw the masks of COCO. A mask is described by polygons, or by run lengths (as numbers or as compressed text).
 
-Each pixel is the same as with pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi). Runs go down the columns, one column
-after the other. The first run is background. highway does not use pycocotools, because pycocotools is a compiled dependency.
+A run is a number of consecutive pixels of the background, or of the object. Runs go down the first column, then down the next column. The
+first run is background. The masks are equal to those of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi). highway does
+not use pycocotools, because it is a compiled dependency.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-_UPSAMPLED = 5  # the grid of boundary points is this many times finer than the pixels
-# Maximum number of boundary points per polygon; the border of an image of 8,000 x 8,000 pixels has a hundredth of this number.
+_UPSAMPLED = 5  # number of points per pixel in each direction, on the grid of boundary points
+# Maximum number of boundary points of a polygon. The border of an image of 8,000 x 8,000 pixels has a hundredth of this number.
 _LONGEST = 1 << 24
 
 
 class RunLengths(msgspec.Struct):
-    """The pixels of an object as the lengths of alternating runs: background, object, background, ...
+    """The mask of an object as the lengths of runs. The runs alternate: background, object, background, ...
 
     Args:
         size: Height and width of the image.
-        counts: Number of pixels of each run, or compressed text.
+        counts: Number of pixels of each run, as a list or as compressed text.
     """
 
     size: tuple[int, int]
@@ -32,10 +33,11 @@ Segmentation = list[list[float]] | RunLengths
 
 
 def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
-    """Set the pixels of an object to 1.
+    """Set the pixels of an object to 1 in a mask.
 
     Args:
-        segmentation: Run lengths, or a list of polygons. A polygon is a list x, y, x, y, ... in pixels from the image's upper left corner.
+        segmentation: Run lengths, or a list of polygons. A polygon is a list x, y, x, y, ... in pixels from the upper left corner of the
+            image.
         mask: uint8 ``(H, W)``.
 
     Raises:
@@ -72,7 +74,7 @@ def _as_counts(counts: list[int]) -> np.ndarray:
 
 
 def _decompressed(text: str) -> np.ndarray:
-    """Decompress counts. Each character holds 5 bits. The fourth and later numbers are differences from the count two positions before."""
+    """Decompress run lengths. A character has 5 bits. From the fourth number on, a number is the difference to the number two before."""
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:
@@ -90,7 +92,7 @@ def _decompressed(text: str) -> np.ndarray:
 
 
 def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
-    """Return the run lengths of a polygon. A run begins or ends at each pixel where its boundary crosses the middle of a column."""
+    """Return the run lengths of a polygon. Where the boundary of the polygon crosses the middle of a column, a run begins or ends."""
     if len(polygon) < 6 or len(polygon) % 2:
         raise ValueError(f"one of its polygons has {len(polygon)} numbers; expected x and y of at least three points")
     corners = _UPSAMPLED * np.array(polygon).reshape(-1, 2) + 0.5
@@ -111,7 +113,7 @@ def _boundary(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return x and y of the grid points on the lines that connect the corners. ``corners`` is int64 ``(N, 2)``."""
     ends = np.roll(corners, -1, axis=0)
     steep = np.abs(ends - corners) @ (1, -1) < 0
-    along = np.where(steep, 1, 0)  # the axis in which a line has one point per step
+    along = np.where(steep, 1, 0)  # the axis along which a line has one point per step: 1 for steep lines
     edges = np.arange(len(corners))
     backwards = corners[edges, along] > ends[edges, along]  # each line is drawn in the direction of increasing coordinates
     begins, stops = np.where(backwards[:, None], ends, corners), np.where(backwards[:, None], corners, ends)

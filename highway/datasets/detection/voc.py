@@ -1,4 +1,4 @@
-"""PASCAL VOC, and datasets in VOC's format: images, and for each image an XML file with its objects."""
+"""PASCAL VOC, and datasets in VOC's format. An XML file for each image describes the objects in the image."""
 
 from __future__ import annotations
 
@@ -31,33 +31,30 @@ _MASKS = {"class": "SegmentationClass", "object": "SegmentationObject"}
 @checked
 @dataclass
 class VOC:
-    """The images of PASCAL VOC, or of a dataset in VOC's format, with the boxes of the objects.
+    """The images of PASCAL VOC, or of a dataset in VOC's format, with a box for each object.
 
     Args:
-        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL, for
-            example in an object store such as S3. ``highway:objects`` is a folder of the highway package with a few annotated photographs.
-        split: The images to read: the name of a list in ``ImageSets/Main``. With ``masks``, the name of a list in
-            ``ImageSets/Segmentation``.
-        classes: The names of the labels, indexed by label. By default, the 20 classes of VOC, beginning with ``aeroplane``.
-        masks: ``"class"`` adds a mask of the classes to each sample, and ``"object"`` adds a mask of the objects. ``None``: samples have no
+        data_dir: The folder that contains ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``; or the URL of
+            this folder. ``highway:objects`` is a folder in the highway package with a few annotated photographs.
+        split: The name of the list of images in ``ImageSets/Main``. If ``masks`` is given, the list is in ``ImageSets/Segmentation``.
+        classes: The names of the labels, indexed by label. The default is the 20 classes of VOC, which begin with ``aeroplane``.
+        masks: The mask in each sample. ``"class"``: a mask of the classes. ``"object"``: a mask of the objects. ``None``: samples have no
             mask.
 
     A sample is a dict:
 
     - ``image``: the ``bytes`` of the encoded image;
-    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. The XML files count pixels from 1,
-      and a box includes its last pixel. So x1 = xmin - 1, y1 = ymin - 1, x2 = xmax and y2 = ymax;
+    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. In the XML files, pixels are numbered
+      from 1, and xmax and ymax are the last pixels of a box. Therefore x1 = xmin - 1, y1 = ymin - 1, x2 = xmax and y2 = ymax;
     - ``labels``: int32 ``(N,)``, indexes into ``classes``;
-    - ``difficult``, ``truncated``: bool ``(N,)``, from the XML file. Samples include difficult objects, although VOC's evaluation ignores
-      them;
-    - ``mask``, if ``masks`` is given: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. The value of other pixels
-      is the label + 1 for ``masks="class"``, and the index of the object + 1 for ``masks="object"``.
+    - ``difficult``, ``truncated``: bool ``(N,)``, from the XML file. VOC's evaluation ignores difficult objects, but samples contain them;
+    - ``mask``, if ``masks`` is given: uint8 ``(H, W)``. 0 is the background, and 255 is the border of an object. For ``masks="class"``, the
+      value of other pixels is the label + 1. For ``masks="object"``, it is the index of the object + 1.
 
     Raises:
         OSError: a file does not exist or cannot be read.
-        DatasetError: the list of images or an annotation is not valid (when it is read). The message names the file, and the line or
-            object.
-        DatasetError: an object has a class that is not in ``classes``.
+        DatasetError: the list of images or an XML file is not valid (when it is read). The message names the file, and the line or object.
+        DatasetError: the class of an object is not in ``classes``.
         DatasetError: a mask is not a PNG image with a palette.
 
     >>> classes = ["person", "cat", "cup", "spoon", "rocket", "tower", "helmet", "light"]
@@ -110,7 +107,7 @@ class VOC:
         return self._found(self.keys)
 
     def _found(self, names: Sequence[str]) -> list[ImageFiles]:
-        """Return the files of the images, of the annotations, and of the masks (if requested)."""
+        """Return the image files, the XML files, and (if requested) the mask files."""
         parts = [("JPEGImages", "jpg"), ("Annotations", "xml"), *([(_MASKS[self.masks], "png")] if self.masks else [])]
         return [
             named_files(join(resolve_data_dir(self.data_dir), folder), [f"{name}.{suffix}" for name in names], self._list)
@@ -150,13 +147,13 @@ class VOC:
         return self._files[0].path(number)
 
     def fingerprint(self) -> str:
-        """Return a string that changes when one of the files is written to. It also depends on ``split``, ``classes`` and ``masks``."""
+        """Return a string that changes when one of the files, ``split``, ``classes`` or ``masks`` changes."""
         files = " ".join(files.fingerprint() for files in self._found(self._names()))
         return f"{fingerprint_of([(shown(self._list), self._list)])} {files} {self.classes}"
 
 
 def _mask(path: str, data: bytes) -> np.ndarray:
-    """Return the palette indexes of the pixels of a PNG, uint8 ``(H, W)``. Raises DatasetError."""
+    """Return the palette index of each pixel of a PNG image, uint8 ``(H, W)``. Raises DatasetError."""
     try:
         checked_header(data)
         with opened_image(data) as image:

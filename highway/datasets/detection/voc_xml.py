@@ -1,4 +1,4 @@
-"""The objects in an annotation file of PASCAL VOC."""
+"""Read the objects in an XML file of PASCAL VOC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from highway.errors import DatasetError
 
-# The value to subtract from each side, because VOC counts pixels from 1, and a box includes its last pixel.
+# The number to subtract from each side: VOC numbers pixels from 1, and xmax and ymax are the last pixels of a box.
 _SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}
 _FLAGS = {"0": False, "1": True, "": False}  # a missing flag is false
 
@@ -21,8 +21,8 @@ class Objects(NamedTuple):
     Args:
         names: The class of each object.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
-        difficult: bool ``(N,)``: whether an object is hard to recognise. Evaluations ignore such objects.
-        truncated: bool ``(N,)``: whether a part of the object is outside its box.
+        difficult: bool ``(N,)``: whether an object is hard to recognise. VOC's evaluation ignores such objects.
+        truncated: bool ``(N,)``: whether a part of the object is outside the box.
     """
 
     names: list[str]
@@ -32,14 +32,14 @@ class Objects(NamedTuple):
 
 
 class _Builder(TreeBuilder):
-    """Raises an error for an entity declaration, because an entity could expand to any amount of text, or to another file."""
+    """Raises an error for a document type. A document type can define entities, and an entity can expand to any amount of text."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         raise DatasetError(f"a document type ({name!r}) is declared, but annotations have no document type: remove the line <!DOCTYPE ...>")
 
 
 def read_objects(path: str, data: bytes) -> Objects:
-    """Read an annotation file.
+    """Read an XML file.
 
     Args:
         path: The path of the file, for messages.

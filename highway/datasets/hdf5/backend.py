@@ -1,7 +1,8 @@
-"""Import h5py, or raise an error that explains how to install h5py. This module also holds the lock for all calls to h5py.
+"""Import h5py, or raise an error that explains how to install h5py. The module also contains the lock for all calls to h5py.
 
-The lock is needed because h5py crashed when several threads read one file at once (h5py issue 2920). A fork waits until no call to h5py
-runs, so that h5py is in a consistent state in the child.
+Without this lock, h5py crashed when several threads read one file at once (h5py issue 2920). A fork waits until no thread calls h5py.
+Otherwise, h5py could be unusable in the child process.
+
 """
 
 import os

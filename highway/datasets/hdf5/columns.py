@@ -1,9 +1,9 @@
-"""The rows of one dataset of an HDF5 file, read by index in the fastest way for its layout.
+"""Read the rows of an HDF5 dataset (an array in a file) by index. The method depends on the layout of the dataset:
 
 =========================================  =============================================================================================
 layout in the file                         reading
 =========================================  =============================================================================================
-contiguous rows of equal size              by position, as in a ``.npy`` file: many threads at once, without h5py
+contiguous rows of equal size              by position, like a ``.npy`` file, without h5py; many threads can read
 chunks of several rows                     whole chunks; recent chunks are cached
 large values of varying length (bytes)     by position (:mod:`highway.datasets.hdf5.heap`)
 all other layouts                          one call of h5py per request
@@ -27,18 +27,18 @@ from highway.stores.unchanging import FileState, UnchangingFile
 
 
 class OtherFiles:
-    """The other files that hold the values of a dataset.
+    """The external files of a dataset: files that contain values of the dataset, besides the file of the dataset.
 
-    If values are missing in these files, HDF5 returns the fill value without an error.
+    This class checks the files, because HDF5 returns a fill value without an error if values are missing.
 
     Args:
         dataset: The h5py dataset.
         path: The file that contains the dataset.
         name: Name of the dataset in messages.
-        allowed: Whether reading other files is allowed.
+        allowed: Whether external files are allowed.
 
     Raises:
-        DatasetError: other files exist but are not allowed, are missing, or are too short.
+        DatasetError: the dataset has external files that are not allowed, do not exist, or are too short.
     """
 
     def __init__(self, dataset: Any, path: str, name: str, allowed: bool) -> None:
@@ -53,7 +53,7 @@ class OtherFiles:
             )
         folder = os.path.dirname(os.path.abspath(path))
         for file, offset, size in dataset.external or ():
-            prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", folder)  # build the path as HDF5 does
+            prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", folder)  # the same path as HDF5 uses
             self._add(os.path.abspath(os.path.join(prefix, os.fsdecode(file))), 0 if size == h5py.h5f.UNLIMITED else offset + size)
         for source in dataset.virtual_sources() if dataset.is_virtual else ():
             self._check_source(dataset, path, folder, source)
@@ -69,7 +69,7 @@ class OtherFiles:
         try:
             with h5py.File(place, "r", locking="best-effort") as file:
                 shape = file[source.dset_name].shape
-        except Exception as error:  # h5py raises errors of many types
+        except Exception as error:  # h5py raises many types of errors
             raise DatasetError(f"{self._name}: its source {source.dset_name!r} in {place!r} cannot be read: {error}") from error
         wanted = source.src_space
         if wanted.get_select_type() == h5py.h5s.SEL_ALL:
@@ -97,12 +97,12 @@ class OtherFiles:
                 raise DatasetError(f"{self._name}: {place!r} has changed since it was first read; start the program again")
 
 
-_LARGEST = 1 << 30  # maximum number of bytes of a row or chunk, because memory is allocated before reading
-_MOST = 512  # maximum number of rows of a call, because the time of a call grows faster than its number of rows
+_LARGEST = 1 << 30  # maximum bytes of a row or chunk, because memory is allocated before reading
+_MOST = 512  # maximum rows in one call of h5py, because calls with more rows take longer per row
 
 
 class Chunks:
-    """A cache of the last chunks, with a limit in bytes. The oldest chunk is removed first.
+    """A cache of chunks. If the cache exceeds the limit, the oldest chunks are removed.
 
     Args:
         limit: Maximum number of bytes.
@@ -117,7 +117,7 @@ class Chunks:
         return self._kept.get((name, number))
 
     def put(self, name: str, number: int, rows: np.ndarray) -> None:
-        """Cache a chunk. Only one thread at a time is allowed to call this method."""
+        """Add a chunk. Only one thread at a time can call this method."""
         self._kept[name, number] = rows
         self._bytes += rows.nbytes
         while self._bytes > self._limit and len(self._kept) > 1:
@@ -125,24 +125,24 @@ class Chunks:
 
 
 class Column:
-    """A dataset of a file.
+    """Reads the rows of a dataset.
 
     Args:
         dataset: The h5py dataset.
         file: The file.
-        name: Name of the column in messages.
-        chunks: The cache for the dataset's chunks, if the dataset has chunks.
-        other_files: Whether the values are allowed to be in other files than ``file``.
+        name: Name of the dataset in messages.
+        chunks: The cache for chunks.
+        other_files: Whether values can be in external files; see :class:`OtherFiles`.
 
     Raises:
         DatasetError: the rows have an unsupported type, or are too large.
-        DatasetError: values are in other files, but ``other_files`` is false.
+        DatasetError: values are in external files, but ``other_files`` is false.
     """
 
     def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks, other_files: bool) -> None:
         self._dataset, self._file, self._name, self._chunks = dataset, file, name, chunks
         self.others = OtherFiles(dataset, file.path, name, other_files)
-        self._shape, self._dtype = shape, dtype = dataset.shape, dataset.dtype  # stored, because h5py computes them on each access
+        self._shape, self._dtype = shape, dtype = dataset.shape, dataset.dtype  # stored, because h5py computes both on each access
         if not shape:
             raise DatasetError(
                 f"{name}: the dataset is a single value; expected a dataset with rows: select other datasets by fields={{...}}"
@@ -150,9 +150,9 @@ class Column:
         self.length = int(shape[0])
         self._finish = _finish_of(name, dtype, len(shape))
         self.row_bytes = 0 if dtype.hasobject else math.prod(shape[1:]) * dtype.itemsize
-        """Bytes of a row; 0 if they differ."""
+        """Number of bytes of a row; 0 if rows differ in size."""
         self.chunk = int(dataset.chunks[0]) if dataset.chunks and not dtype.hasobject else 1
-        """Number of rows in a chunk, which are read together; 1 if there are no chunks of rows of one size."""
+        """Number of rows in a chunk; 1 if the dataset has no chunks, or its rows differ in size."""
         if self.row_bytes * self.chunk > _LARGEST:
             raise DatasetError(
                 f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected at most {_LARGEST} bytes: "
@@ -185,7 +185,7 @@ class Column:
         if (kept := self._chunks.get(self._name, number)) is not None:
             return kept
         with LOCK:
-            # Check again, because another thread might have read the chunk meanwhile.
+            # Check again: another thread might have read the chunk while this thread waited.
             if (kept := self._chunks.get(self._name, number)) is None:
                 kept = self._read(slice(number * self.chunk, min((number + 1) * self.chunk, self.length)))
                 self._chunks.put(self._name, number, kept)
@@ -212,7 +212,7 @@ class Column:
     def _read(self, selection: slice | np.ndarray) -> np.ndarray:
         try:
             rows: np.ndarray = self._dataset[selection]
-        except Exception as error:  # h5py raises errors of many types for files that are damaged
+        except Exception as error:  # h5py raises many types of errors for damaged files
             self._file.check()
             raise DatasetError(f"{self._name}: its rows cannot be read; the dataset is damaged or needs a filter: {error}") from error
         self._file.check()
@@ -221,7 +221,7 @@ class Column:
 
 
 def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | None:
-    """Return a reader of rows by position, if the rows are contiguous and have the same bytes in the file as in memory."""
+    """Return a reader of rows by position. Return ``None`` if rows are not contiguous, or if h5py must convert them."""
     offset = dataset.id.get_offset()
     if offset is None or dataset.external or dataset.chunks or dataset.dtype.hasobject:
         return None
@@ -231,7 +231,7 @@ def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | 
 
 
 def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], Any] | None:
-    """Return a function that converts a value of h5py, or ``None`` if values need no conversion."""
+    """Return a function that converts a row from h5py; ``None`` if rows need no conversion."""
     if h5py.check_string_dtype(dtype) is not None:
         return _text if axes == 1 else _texts
     inner = h5py.check_vlen_dtype(dtype)

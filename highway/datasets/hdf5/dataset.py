@@ -1,4 +1,4 @@
-"""Random access to the rows of the datasets in an HDF5 file."""
+"""Random access to the rows of HDF5 datasets. An HDF5 dataset is an array in a file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from highway.stores.file import fingerprint_of, local
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import shown
 
-_BLOCK = 1 << 20  # approximate bytes of a block of rows in a dataset without chunks
-_VARYING = 1 << 14  # estimated bytes of a value of varying length
+_BLOCK = 1 << 20  # approximate bytes of a block of rows, if no dataset has chunks
+_VARYING = 1 << 14  # assumed bytes of a value of varying length
 
 
 class _Columns:
-    """The datasets of a group, which have equal numbers of rows."""
+    """The datasets to read. All have the same number of rows."""
 
     def __init__(self, path: str, group: str, fields: dict[str, str] | None, cache_bytes: int, other_files: bool) -> None:
         from highway.datasets.hdf5.backend import LOCK, h5py
@@ -35,7 +35,7 @@ class _Columns:
                 found = _datasets_in(self._opened, group)
             except DatasetError as error:
                 raise DatasetError(f"{path}: {error}") from None
-            except Exception as error:  # h5py raises errors of many types for files that are damaged
+            except Exception as error:  # h5py raises many types of errors for damaged files
                 raise DatasetError(f"{path}: not an HDF5 file, or damaged, truncated, or open for writing: {error}") from error
             keys = {name: dataset for name, dataset in found.items() if name == KEYS}
             try:
@@ -68,7 +68,7 @@ class _Columns:
 
 
 def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
-    """Return the datasets in a group and its subgroups, by path. Soft and external links are not followed."""
+    """Return the datasets in a group and its subgroups, by path. Soft links and external links are not followed."""
     from highway.datasets.hdf5.backend import h5py
 
     top = opened
@@ -80,7 +80,7 @@ def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
 
 
 def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield all datasets below a group, each under all of its names."""
+    """Yield the path of each dataset below a group, and the dataset. A dataset with several names is yielded several times."""
     from highway.datasets.hdf5.backend import h5py
 
     if group in groups:
@@ -99,30 +99,32 @@ def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple
 class HDF5:
     """The rows of the datasets in an HDF5 file, or in one group of the file. All datasets must have the same number of rows.
 
-    In HDF5, a dataset is one array in the file. If its rows are contiguous, many threads can read them at the same time. This is also true
-    for ``bytes`` of varying length with at least 4 kB, such as encoded images. If a dataset has chunks, one thread at a time reads a whole
-    chunk, and the last chunks are cached. For such a dataset, use a reader with ``shuffle="blocks"``, which reads the rows of a chunk
-    together.
+    In HDF5, a dataset is one array in a file. If the rows of a dataset are contiguous, many threads can read rows at the same time. Many
+    threads can also read ``bytes`` of varying length with at least 4 kB, such as encoded images. If a dataset has chunks, one thread at a
+    time reads a whole chunk, and recent chunks are cached. In this case, use a reader with ``shuffle="blocks"``, which reads the rows of a
+    chunk together.
 
     Args:
         path: The file. A file in an object store, such as S3, is copied to this machine.
         fields: A dict from field names to the paths of datasets: ``{"image": "train/images", "label": "train/labels"}``. ``None`` reads all
-            datasets that have rows. The name of a field is then the path of its dataset, such as ``images`` or ``train/images``.
-        group: The group that contains the datasets. Its subgroups are also read. Paths in ``fields`` are relative to this group.
-        cache_mb: Size of the cache for chunks in MiB. ``shuffle="blocks"`` needs 16 chunks at a time, or the rows of ``window=``.
-        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. Pass ``True`` only
-            for files that you trust, because such a file can refer to any file of this machine.
+            datasets that have rows. The fields then have the paths of the datasets as names, such as ``train/images``.
+        group: The group that contains the datasets. Subgroups are also read. Paths in ``fields`` are relative to this group.
+        cache_mb: Size of the cache for chunks in MiB. By default, ``shuffle="blocks"`` uses 16 chunks at the same time. The parameter
+            ``window`` of the reader changes this number.
+        other_files: Whether to read datasets whose values are in other files (virtual datasets, and external storage). Pass ``True`` only
+            for a file that you trust, because the file can refer to any file of this machine.
 
-    A sample is a dict with one row of each dataset: an array, a number, a ``str``, or ``bytes``. Opaque values, and uint8 of variable
-    length such as encoded images, are ``bytes``. A dataset ``__key__`` of strings contains the keys of the samples, and is not a field.
+    A sample is a dict with one row of each dataset. A row is an array, a number, a ``str``, or ``bytes``. Rows of opaque type, and rows of
+    uint8 with variable length (such as encoded images), are ``bytes``. If there is a dataset ``__key__`` of strings, it contains the keys
+    of the samples, and is not a field.
 
     Raises:
         ConfigError: h5py is not installed.
-        OSError: the file cannot be opened (when it is first read).
+        OSError: the file cannot be opened (when the dataset is first read).
         DatasetError: the file is not an HDF5 file, is truncated, or has changed since it was opened.
-        DatasetError: the file has no group ``group``, or no dataset that ``fields`` lists for a name.
-        DatasetError: the datasets differ in their number of rows, or a dataset cannot be read.
-        DatasetError: a dataset has its values in other files, but ``other_files`` is false.
+        DatasetError: the file has no group ``group``, or no dataset for a name in ``fields``.
+        DatasetError: the datasets do not have the same number of rows, or a dataset cannot be read.
+        DatasetError: the values of a dataset are in other files, but ``other_files`` is false.
 
     >>> import h5py
     >>> with h5py.File("train.h5", "w") as file:
@@ -145,7 +147,7 @@ class HDF5:
 
     @opened
     def keys(self) -> list[str] | None:
-        """The keys of the samples, if the file has keys."""
+        """The keys of the samples; ``None`` if the file has no keys."""
         return self._columns.keys()
 
     def __len__(self) -> int:
@@ -155,7 +157,7 @@ class HDF5:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples, which are read together."""
+        """Return several samples. Their rows are read together."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
         try:
@@ -167,8 +169,8 @@ class HDF5:
     def blocks(self) -> list[range]:
         """Return ranges of rows that are cheap to read together.
 
-        Each range has as many rows as a chunk of the dataset with the largest chunks. If no dataset has chunks of several rows, each range
-        has about 1 MB of rows.
+        A range has the rows of one chunk. If datasets have different chunks, the dataset with the largest chunks counts. If no dataset has
+        chunks of several rows, a range has about 1 MB of rows.
         """
         columns = self._columns
         return [range(first, min(first + columns.block, columns.length)) for first in range(0, columns.length, columns.block)]
@@ -178,7 +180,7 @@ class HDF5:
         return f"{self.path}: row {number}{f' ({self.keys[number]})' if self.keys else ''}"
 
     def fingerprint(self) -> str:
-        """Return a string that changes when the file is written to. It also depends on ``group`` and ``fields``."""
+        """Return a string that changes when the file is written to, or when ``group`` or ``fields`` changes."""
         others = sorted({place for column in self._columns.columns.values() for place in column.others.states}) if self.other_files else []
         files = [(shown(self.path), self.path), *((place, place) for place in others)]
         return f"{fingerprint_of(files)} {self.group} {self.fields}"

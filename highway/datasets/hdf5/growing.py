@@ -1,4 +1,4 @@
-"""The datasets of an HDF5 file that is being written, each with one row per sample."""
+"""Append samples to the datasets of an HDF5 file. Each dataset gets one row per sample."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from highway.datasets.npy.writer import RowsWriter, alike, as_array
 from highway.datasets.writing import kind_of
 from highway.errors import ItemError
 
-_CHUNK = 1 << 20  # approximate number of bytes of a chunk, and of the values that wait to be written
+_CHUNK = 1 << 20  # approximate bytes of a chunk; also limits the values that wait to be written
 _ROWS = 1024  # maximum number of rows of a chunk
-_KINDS = "biufcSV"  # kinds of dtypes that HDF5 supports
+_KINDS = "biufcSV"  # kinds of NumPy dtypes that HDF5 supports
 
 
 class _Column(ABC):
-    """A dataset that grows.
+    """A dataset to which rows are appended.
 
     Args:
         file: The h5py file.
-        call: Calls h5py; see :func:`~highway.datasets.hdf5.output.h5py_file`.
-        name: The field.
+        call: A function that calls h5py; see :func:`~highway.datasets.hdf5.output.h5py_file`.
+        name: The name of the field.
         shape: Shape of a row.
-        dtype: Type of the dataset for h5py.
+        dtype: Dtype of the dataset in h5py.
         rows: Number of rows per chunk.
-        compression: The compression filter, or ``None``.
+        compression: The compression filter of HDF5, or ``None``.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class _Column(ABC):
 
     @abstractmethod
     def row(self, value: Any) -> Any:
-        """Return a copy of a value as h5py writes it. Raises ItemError if the type differs from the type of the first value."""
+        """Return a copy of a value, in the form that h5py writes. Raises ItemError if the first value had another type."""
 
     def add(self, value: Any) -> None:
-        """Append a value. Raises ItemError if it differs in type or shape from the first value."""
+        """Append a value. Raises ItemError if the first value had another type or shape."""
         row = self.row(value)
         self._waiting.append(row)
         self._bytes += len(row) if isinstance(row, str) else row.nbytes
@@ -86,7 +86,7 @@ class _Column(ABC):
 
 
 class _Arrays(_Column):
-    """Arrays of one shape and dtype, and numbers."""
+    """Numbers, or arrays of one shape and dtype."""
 
     def __init__(self, file: Any, call: Call[Any], name: str, first: np.ndarray, compression: str | None) -> None:
         if first.dtype.kind not in _KINDS:
@@ -99,7 +99,7 @@ class _Arrays(_Column):
 
 
 class _Texts(_Column):
-    """Strings of any length, without zero characters, because HDF5 ends a string at the first zero."""
+    """Strings of any length. A string must not contain a zero character, because HDF5 ends a string at the first zero."""
 
     def __init__(self, file: Any, call: Call[Any], name: str) -> None:
         super().__init__(file, call, name, (), h5py.string_dtype())
@@ -116,7 +116,7 @@ class _Texts(_Column):
 
 
 class _Bytes(_Column):
-    """Bytes. They are not compressed, because HDF5 would compress only the positions of the bytes."""
+    """Bytes. They are not compressed, because HDF5 would compress only the references to the bytes."""
 
     def __init__(self, file: Any, call: Call[Any], name: str) -> None:
         super().__init__(file, call, name, (), h5py.vlen_dtype(np.uint8))
@@ -132,7 +132,7 @@ _COLUMNS: dict[str, type[_Texts | _Bytes]] = {"str": _Texts, "bytes": _Bytes}
 
 
 def columns_of(file: Any, compression: str | None, call: Call[Any]) -> RowsWriter[_Column]:
-    """Return an object that adds samples to an h5py file. It calls h5py by ``call``."""
+    """Return an object that appends samples to an h5py file. The object uses ``call`` to call h5py."""
 
     def column(name: str, value: Any) -> _Column:
         if (column := _COLUMNS.get(kind_of(value) or "")) is not None:

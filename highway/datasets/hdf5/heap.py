@@ -1,12 +1,12 @@
-"""Read bytes of varying length in an HDF5 file by position, without h5py. Many threads can read at once, and bytes are copied only once.
+"""Read bytes of varying length in an HDF5 file by position, without h5py. Many threads can read at the same time.
 
-A row of such a dataset is a reference: the number of bytes, the address of a collection in the file, and the number of an object in the
-collection. This object contains the bytes.
+HDF5 stores such bytes outside the dataset, in collections of objects. A row of the dataset is a reference to an object, which contains the
+bytes:
 
 ::
 
-    reference   uint32 length, uint64 address of the collection, uint32 number of the object               all little-endian
-    collection  "GCOL", a version and three zeros, uint64 size; then objects, the last has number 0 and is the free space
+    reference   uint32 length, uint64 address of the collection in the file, uint32 number of the object   all little-endian
+    collection  "GCOL", a version and three zeros, uint64 size; then objects; the last object has number 0 and is free space
     object      uint16 number, uint16 references, four zeros, uint64 size, the bytes, zeros up to a multiple of 8
 
 https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html ("Global Heap")
@@ -26,18 +26,18 @@ from highway.errors import DatasetError
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_LARGE = 1 << 12  # smaller rows are as fast with h5py, because it caches the collections that many rows share
-_MOST = 1 << 30  # maximum number of bytes of a row, because memory is allocated before reading
+_LARGE = 1 << 12  # smaller rows are as fast with h5py, which caches collections
+_MOST = 1 << 30  # maximum bytes of a row, because memory is allocated before reading
 _HOPS = 32  # maximum number of objects to inspect in a collection; a collection with several objects has at most 64 kB
 _REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
-_ROWS = 1024  # number of rows whose references are checked together if a dataset has no chunks
-_WINDOW = 1 << 13  # number of bytes of a collection that are read at first
+_ROWS = 1024  # number of rows to check together, if a dataset has no chunks
+_WINDOW = 1 << 13  # number of bytes of a collection to read at first
 _NO_ADDRESS = 2**64 - 1
 _COLLECTION, _OBJECT = struct.Struct("<4sB3xQ"), struct.Struct("<H6xQ")
 
 
 class HeapRows:
-    """The rows of a dataset of uint8 of varying length.
+    """Reads the rows of a dataset of bytes of varying length.
 
     Args:
         dataset: The h5py dataset.
@@ -51,7 +51,7 @@ class HeapRows:
         self._chunks: dict[int, int | None] = {}
 
     def __call__(self, numbers: np.ndarray) -> list[bytes | None]:
-        """Return rows by their indexes. A row is ``None`` if h5py must read it, because it is small or has an unexpected structure."""
+        """Return rows by index. A row is ``None`` if h5py must read this row, because it is small or stored in an unusual way."""
         references = self._references(numbers)
         large = np.flatnonzero((references["length"] >= _LARGE) & (references["length"] <= _MOST)).tolist()
         rows: list[bytes | None] = [None] * len(numbers)
@@ -71,7 +71,7 @@ class HeapRows:
         return self._base + address + size <= self._file.state.size
 
     def _references(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the references of rows; zeros for rows that were never written."""
+        """Return the references of rows. A row that was never written gets zeros."""
         chunks, within = (column.tolist() for column in np.divmod(numbers, self._chunk))
         found = np.zeros(len(numbers), _REFERENCE)
         begins = [self._begin(chunk) for chunk in chunks]
@@ -81,7 +81,7 @@ class HeapRows:
         return found
 
     def _begin(self, chunk: int) -> Any:
-        """Return the position of a chunk's references in the file, or ``None`` if the chunk was never written."""
+        """Return the position of a chunk in the file, or ``None`` if the chunk was never written."""
         if chunk not in self._chunks:
             one = self._dataset.id
             with LOCK:
@@ -91,9 +91,14 @@ class HeapRows:
         return self._chunks[chunk]
 
     def _find(self, address: int, start: bytes, number: int, length: int) -> int | None:
-        """Return the position of an object's bytes, or ``None`` if the search takes too long.
+        """Return the position of an object's bytes. Return ``None`` if the object is not among the first :data:`_HOPS` objects.
 
-        ``start`` holds the first bytes of the object's collection. This method inspects at most :data:`_HOPS` objects.
+        Args:
+            address: The address of the collection.
+            start: The first bytes of the collection.
+            number: The number of the object.
+            length: The expected number of bytes of the object.
+
         """
         magic, version, size = _COLLECTION.unpack_from(start)
         if magic != b"GCOL" or version != 1:
@@ -111,7 +116,7 @@ class HeapRows:
 
 
 def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
-    """Return a reader of a dataset's rows, if they are bytes of varying length whose references are stored without filters."""
+    """Return a reader of the rows. Return ``None`` if the dataset has other values than bytes of varying length, or has filters."""
     if h5py.check_vlen_dtype(dataset.dtype) != np.uint8 or dataset.ndim != 1:
         return None
     plist = dataset.id.get_create_plist()
@@ -121,10 +126,10 @@ def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
 
 
 class HeapCheck:
-    """Checks the collections that rows of varying length refer to, before h5py reads them.
+    """Checks the collections of a dataset of varying length before h5py reads them.
 
-    HDF5 walks through the objects of a collection until the end of the collection. At an object with number 0 and size 0, such as zeros,
-    HDF5 loops forever, and h5py's lock is held.
+    HDF5 reads all objects of a collection, one after another. If zeros have overwritten an object, HDF5 loops forever, with h5py's lock
+    held.
 
     Args:
         dataset: The h5py dataset.
@@ -149,7 +154,7 @@ class HeapCheck:
         self._blocks, self._collections = set[int](), set[int]()
 
     def __call__(self, numbers: np.ndarray) -> None:
-        """Raise DatasetError if h5py could not read these rows."""
+        """Raise DatasetError if a collection of these rows is damaged."""
         for block in set((numbers // self._block[0]).tolist()) - self._blocks:
             for data in self._stored(block):
                 addresses = np.frombuffer(data, _REFERENCE)["address"]
@@ -159,7 +164,7 @@ class HeapCheck:
             self._blocks.add(block)
 
     def _stored(self, block: int) -> Iterator[bytes]:
-        """Yield the references of a block of rows."""
+        """Yield the references in a block of rows."""
         one, first, shape = self._dataset.id, block * self._block[0], self._dataset.shape
         if not self._dataset.chunks:
             row = int(np.prod(shape[1:], dtype=np.int64)) * _REFERENCE.itemsize
@@ -174,7 +179,7 @@ class HeapCheck:
                 yield self._unfiltered(place) if self._plist.get_nfilters() else self._file.read(chunk.byte_offset, chunk.size)
 
     def _unfiltered(self, place: tuple[int, ...]) -> bytes:
-        """Return the references of a chunk with filters. HDF5 decodes them as a dataset of opaque values in memory."""
+        """Return the references of a chunk that has filters. HDF5 decodes the chunk in a file in memory, with an opaque dtype."""
         found = np.empty(self._block, f"V{_REFERENCE.itemsize}")
         try:
             with LOCK, h5py.File("chunk", "w", driver="core", backing_store=False) as memory:
@@ -182,18 +187,18 @@ class HeapCheck:
                 plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
                 plist.set_chunk(self._block)
                 for number in range(self._plist.get_nfilters()):
-                    if not skipped >> number & 1:  # each bit that is set marks a filter that HDF5 did not apply
+                    if not skipped >> number & 1:  # a set bit marks a filter that HDF5 did not apply
                         plist.set_filter(*self._plist.get_filter(number)[:3])
                 copy = h5py.h5d.create(memory.id, b"x", h5py.h5t.py_create(found.dtype), h5py.h5s.create_simple(self._block), plist)
                 copy.write_direct_chunk((0,) * len(place), data)
                 copy.read(h5py.h5s.ALL, h5py.h5s.ALL, found)
-        except Exception as error:  # h5py raises errors of many types for files that are damaged
+        except Exception as error:  # h5py raises many types of errors for damaged files
             self._file.check()
             raise DatasetError(f"{self._name}: its rows cannot be read; the dataset is damaged or needs a filter: {error}") from error
         return found.tobytes()
 
     def _check(self, address: int) -> None:
-        """Raise DatasetError if a walk through the objects of a collection does not reach its end."""
+        """Raise DatasetError if the sizes of the objects do not lead to the end of the collection."""
         there = self._file.state.size - self._base - address
         if there < _COLLECTION.size:
             return  # h5py raises an error

@@ -15,9 +15,10 @@ Call = Callable[[Callable[[], T]], T]
 
 
 class _Output:
-    """A file object for h5py. If a write fails, this object keeps the data in memory, and ``check`` raises the error.
+    """A file object to which h5py writes. If a write to the disk fails, the data stay in memory, and ``check`` raises the error.
 
-    HDF5 must not see a failed write, because HDF5 would crash the process when the file is closed or the process exits.
+    A write must not raise an error in HDF5. Otherwise HDF5 would crash the process when the file is closed, or when the process exits.
+
     """
 
     def __init__(self, path: str) -> None:
@@ -33,7 +34,7 @@ class _Output:
     def tell(self) -> int:
         return self._at
 
-    def read(self, size: int = -1) -> bytes:  # h5py recognises a file object by this method
+    def read(self, size: int = -1) -> bytes:  # h5py requires this method of a file object
         data = bytearray(size if size >= 0 else max(0, self._end - self._at))
         self.readinto(data)
         return bytes(data)
@@ -85,9 +86,9 @@ class _Output:
 
 @contextmanager
 def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
-    """Create an HDF5 file, and close it at the end. Yield the h5py file, and a function that calls h5py.
+    """Create an HDF5 file, and close it at the end of the ``with`` block. Yield the h5py file, and a function that calls h5py.
 
-    A separate thread calls h5py. In the main thread, Ctrl-C could make a write fail, because Python raises KeyboardInterrupt there.
+    The function calls h5py in a separate thread. In the main thread, Ctrl-C raises KeyboardInterrupt, which could make a write fail.
 
     Raises:
         OSError: the file cannot be written.

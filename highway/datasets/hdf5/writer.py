@@ -1,4 +1,4 @@
-"""Write samples as the rows of datasets into an HDF5 file."""
+"""Write samples into an HDF5 file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from highway.datasets.writing import writing
 def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) -> Iterator[RowsWriter[Any]]:
     """Write samples into an HDF5 file. All samples must have the same fields. The file gets its final name only when it is complete.
 
-    Each field becomes a dataset with one row per sample, in chunks of about a megabyte. ``bytes`` become uint8 of variable length, and
-    ``str`` becomes text. Numbers do not change. The arrays of a field must have the same shape in all samples. A ``/`` in a field's name
-    creates groups. The dataset ``__key__`` contains the keys.
+    Each field becomes a dataset (an array in the file) with one row per sample. A dataset has chunks of about a megabyte. ``bytes`` become
+    uint8 of variable length, and ``str`` becomes text. The arrays of a field must have the same shape and dtype in all samples. A ``/`` in
+    the name of a field creates a group. The dataset ``__key__`` contains the keys of the samples.
 
     Args:
         path: The file.

@@ -1,1 +1,1 @@
-"""Indexes of files. ``file`` is the format of index files, ``scanning`` computes indexes, and ``of_files`` finds, builds and keeps them."""
+"""Indexes of data files. ``file`` reads and writes index files, ``scanning`` computes indexes, and ``of_files`` finds or creates them."""

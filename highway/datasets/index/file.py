@@ -1,4 +1,5 @@
-"""An index file: named groups of arrays, which are mapped into memory and read on their first use.
+"""Read and write index files. An index file contains the indexes of data files. A data file's index is a group of arrays, which is mapped
+into memory.
 
 ::
 
@@ -8,7 +9,8 @@
     table      JSON: {"version": text, "size": bytes of all arrays, "groups": {name: [size, mtime_ns, XXH3, begin, [[dtype, length], ...]]}}
     arrays     each at a multiple of 64 bytes; the arrays of a group are consecutive, and start ``begin`` bytes after the table
 
-All numbers are little-endian. ``size`` and ``mtime_ns`` are the state of the file that a group describes. XXH3 is the checksum of 64 bits.
+All numbers are little-endian. ``name`` is the name of a data file, and ``size`` and ``mtime_ns`` are its size and modification time. XXH3
+is a checksum of 64 bits.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ _ALIGNMENT = 64
 
 
 class Group:
-    """The arrays of one file.
+    """The index of one data file: several arrays.
 
     Args:
-        state: The state of the file that the arrays describe.
+        state: The size and modification time of the data file.
         lengths: The length of each array.
-        read: Returns the arrays. It is called once, when they are first used.
+        read: Returns the arrays. This function is called once, when the arrays are first used.
     """
 
     def __init__(self, state: FileState, lengths: Sequence[int], read: Callable[[], Sequence[np.ndarray]]) -> None:
@@ -54,7 +56,7 @@ class Group:
 
     @classmethod
     def of(cls, state: FileState, arrays: Sequence[np.ndarray]) -> Group:
-        """Return a group of arrays in memory, each of one dimension."""
+        """Return a group of arrays in memory. Each array has one dimension."""
         return cls(state, list(map(len, arrays)), lambda: arrays)
 
     @cached_property
@@ -64,18 +66,18 @@ class Group:
 
 
 Again = Callable[[str], Group]
-"""A function that computes a group again, by its name."""
+"""A function that computes the index of a data file. The argument is the name of the data file."""
 
 
 class IndexFile:
-    """The groups in the content of an index file.
+    """The groups in an index file.
 
     Args:
-        path: The path of the file, for messages.
-        content: The content of the file.
-        begin: The position of the arrays.
+        path: The path of the index file, for messages.
+        content: The content of the index file.
+        begin: The position of the first array.
         rows: The value of ``groups`` in the table.
-        again: Computes a group again. It is called if the arrays of the group are damaged when they are first used.
+        again: Computes a group again. This function is called if a group is damaged when it is first used.
     """
 
     def __init__(self, path: str, content: Any, begin: int, rows: Mapping[str, Any], again: Again) -> None:
@@ -109,8 +111,9 @@ class IndexFile:
 def index_path(path: str, where: bool | str) -> str:
     """Return the path of the index of a file.
 
-    If ``where`` is a folder, the index is in this folder, and its name contains a digest of the path of the file. Otherwise, the index is
-    beside the file.
+    If ``where`` is a folder, the index is in this folder. The name of the index then contains a digest of the path of the file. Otherwise,
+    the index is in the folder of the file.
+
     """
     if isinstance(where, bool):
         return beside(path, SUFFIX)
@@ -120,24 +123,24 @@ def index_path(path: str, where: bool | str) -> str:
 
 
 def load_index(path: str, version: str, again: Again) -> IndexFile | None:
-    """Return an index file, if it exists, is complete, and has this version.
+    """Open an index file. Return ``None`` if the file does not exist, is incomplete, or has another version.
 
     Args:
-        path: The path or URL. A file on this machine is mapped into memory.
-        version: The format of the indexed files and the version of their indexes, such as ``"tar 2"``.
-        again: Computes a group again. It is called if the arrays of the group are damaged when they are first used.
+        path: The path or URL of the index file. A local file is mapped into memory.
+        version: The format of the data files and the version of their indexes, such as ``"tar 2"``.
+        again: Computes a group again. This function is called if a group is damaged when it is first used.
     """
     try:
         if is_url(path):
             return _parsed(read_whole(path), path, version, again)
         with open(path, "rb") as file:
             return mapped_index(file, path, version, again)
-    except (FileNotFoundError, PermissionError):  # S3 denies access to a missing file if the caller is not allowed to list the bucket
+    except (FileNotFoundError, PermissionError):  # S3 denies access to a missing file if the user may not list the bucket
         return None
 
 
 def mapped_index(file: IO[bytes], path: str, version: str, again: Again) -> IndexFile | None:
-    """Map an open index file into memory; see :func:`load_index`."""
+    """Map an open file into memory; see :func:`load_index`."""
     size = os.fstat(file.fileno()).st_size
     return _parsed(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"", path, version, again)
 
@@ -155,7 +158,7 @@ def _parsed(content: Any, path: str, version: str, again: Again) -> IndexFile | 
 
 
 def write_index(file: IO[bytes], version: str, groups: Mapping[str, Group]) -> None:
-    """Write the content of an index file."""
+    """Write the content of an index file into an open file."""
     rows, position = {}, 0
     for name, group in groups.items():
         rows[name] = [*group.state, _checksum(group.arrays), position, [[array.dtype.str, len(array)] for array in group.arrays]]

@@ -1,4 +1,4 @@
-"""Find, build and store the indexes of data files. An index has the positions of the samples in a file. Each folder has one index file."""
+"""Find, create and store the indexes of data files. An index contains the positions of the samples in one data file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from highway.stores.file import states_of
 from highway.stores.unchanging import FileState
 from highway.stores.url import basename, is_url, join, parent
 
-_TICK = 0.05  # seconds between two looks whether another process has finished
+_TICK = 0.05  # seconds between two checks whether another process has finished
 
 
 def indexes_of(paths: Sequence[str], kind: str, version: str, scan: Scan, where: bool | str) -> list[Group]:
-    """Return the index of each file. Scan the files whose present state has no index in the index file of their folder.
+    """Return the index of each data file. A data file is scanned if no index file contains its index, or if it has changed.
 
     Args:
-        paths: Paths or URLs of files.
-        kind: The format of the files. The index file is ``highway-KIND.index``.
-        version: The format of the files and the version of their indexes, such as ``"tar 2"``.
-        scan: Computes the index of one file.
-        where: ``True``: if the index file of the folder does not list all files, write it again. A path: write the index file to this
-            folder. ``False``: write no index file.
+        paths: Paths or URLs of the data files.
+        kind: The format of the data files. The name of an index file is ``highway-KIND.index``.
+        version: The format of the data files and the version of their indexes, such as ``"tar 2"``.
+        scan: Computes the index of one data file.
+        where: ``True``: write the index file into the folder of the data files, if indexes are missing. A path: write the index file into
+            this folder. ``False``: write no index file.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -46,7 +46,7 @@ def indexes_of(paths: Sequence[str], kind: str, version: str, scan: Scan, where:
 
 
 class _FolderIndex:
-    """The index file of a folder. For the arguments, see :func:`indexes_of`."""
+    """The index file for the data files of one folder. For the arguments, see :func:`indexes_of`."""
 
     def __init__(self, folder: str, kind: str, version: str, scan: Scan, where: bool | str) -> None:
         path = join(folder, f"highway-{kind}")
@@ -55,7 +55,7 @@ class _FolderIndex:
         self._beside = index_path(path, False)
 
     def of(self, states: Mapping[str, FileState]) -> dict[str, Group]:
-        """Return the index of each file."""
+        """Return the index of each data file. ``states`` has the size and modification time of each data file."""
         found = self._kept(states)
         missing = [path for path in states if path not in found]
         if not missing:
@@ -64,7 +64,7 @@ class _FolderIndex:
             return found | {path: self._scan(path) for path in missing}
         while True:
             with self._lock() as ours:
-                found = self._kept(states)  # another process can have written the index file meanwhile
+                found = self._kept(states)  # check again: another process might have written the index file
                 if len(found) == len(states):
                     return found
                 if ours:
@@ -72,7 +72,7 @@ class _FolderIndex:
             wait(_TICK)
 
     def _kept(self, states: Mapping[str, FileState]) -> dict[str, Group]:
-        """Return the valid indexes in the index files."""
+        """Return the indexes in the index files, except those of data files that have changed."""
         found = dict[str, Group]()
         for place in dict.fromkeys([self._path, self._beside]):
             missing = [path for path in states if path not in found]
@@ -85,24 +85,24 @@ class _FolderIndex:
         return load_index(place, self._version, lambda name: self._scan(join(self._folder, name)))
 
     def _built(self, found: Mapping[str, Group], states: Mapping[str, FileState]) -> dict[str, Group]:
-        """Scan the files without a valid index, write the index file, and return the index of each file."""
+        """Scan the data files that are not in ``found``, write the index file, and return all indexes."""
         new = scanned([path for path in states if path not in found], self._scan, self._version)
         kept = self._kept(states)
-        if len(kept) == len(states):  # another machine wrote the index file, and its processes could die if a new file replaced it
+        if len(kept) == len(states):  # another machine wrote the index file; do not replace a file that its processes have mapped
             return kept
         built = {**found, **new}
         save_index(self._path, self._version, {**self._others(), **{basename(path): group for path, group in built.items()}})
-        return {**built, **self._kept(states)}  # mapped, so that the arrays in memory are freed
+        return {**built, **self._kept(states)}  # use the arrays in the mapped file, so that the arrays in memory are freed
 
     def _others(self) -> dict[str, Group]:
-        """Return all indexes in the index file, except the indexes of removed files."""
+        """Return all indexes in the index file. Skip the indexes of data files that were removed."""
         if (index := self._load(self._path)) is None:
             return {}
         return {name: index[name] for name in index if is_url(self._folder) or os.path.exists(join(self._folder, name))}
 
     @contextmanager
     def _lock(self) -> Iterator[bool]:
-        """Yield whether no other process of this machine writes the index file. The lock is in a local folder, where locks work."""
+        """Try to take a lock for the index file. The lock is a local file, because network disks might not support locks."""
         from highway.stores.cache import locked  # imported here, because it is not needed to read an index
 
         index = self._path if is_url(self._path) else os.path.abspath(self._path)

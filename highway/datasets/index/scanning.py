@@ -1,4 +1,4 @@
-"""Scan many files. If this takes long, several processes share the files."""
+"""Scan many data files to compute their indexes. If the scan takes long, several processes share the files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from highway.process.cores import available_cores
 from highway.stores.url import is_url
 
 Scan = Callable[[str], Group]
-"""A public function of a module that computes the index of a file."""
+"""A function that computes the index of a data file. The function must be a public function of a module."""
 
 SECONDS_ALONE = 1.0
-"""After this time, other processes scan the remaining files."""
+"""Seconds after which other processes scan the remaining files."""
 
-_TICK = 0.05  # seconds between two checks whether a process has ended
+_TICK = 0.05  # seconds between two checks whether the processes have ended
 _CODE = """import json, sys
 task = json.load(sys.stdin)
 sys.path[:] = task["sys.path"]
@@ -34,12 +34,12 @@ scan_for_parent(task)"""
 
 
 def scanned(paths: Sequence[str], scan: Scan, version: str) -> dict[str, Group]:
-    """Return the index of each file.
+    """Return the index of each data file.
 
     Args:
-        paths: Paths or URLs of files.
-        scan: Computes the index of one file.
-        version: The format of the files and the version of their indexes, such as ``"tar 2"``.
+        paths: Paths or URLs of the data files.
+        scan: Computes the index of one data file.
+        version: The format of the data files and the version of their indexes, such as ``"tar 2"``.
     """
     found, began, shared = dict[str, Group](), time.monotonic(), any(map(is_url, paths))
     for number, path in enumerate(paths):
@@ -47,12 +47,12 @@ def scanned(paths: Sequence[str], scan: Scan, version: str) -> dict[str, Group]:
             shared = True
             found |= _scanned_elsewhere(paths[number:], scan, version)
         if path not in found:
-            found[path] = scan(path)  # also if another process failed, so that this process raises the error
+            found[path] = scan(path)  # if another process has failed at this file, this process raises the error
     return found
 
 
 def _scanned_elsewhere(paths: Sequence[str], scan: Scan, version: str) -> dict[str, Group]:
-    """Scan files in a process for each core. Return the indexes of the files that these processes could scan."""
+    """Scan data files in one process per core. Skip data files that could not be scanned."""
     count, found = min(available_cores(), len(paths)), dict[str, Group]()
     home = str(Path(highway.__file__).parents[1])
     task = {"sys.path": [home, *sys.path], "module": scan.__module__, "function": scan.__qualname__, "version": version}
@@ -71,7 +71,7 @@ def _scanned_elsewhere(paths: Sequence[str], scan: Scan, version: str) -> dict[s
 
 @contextmanager
 def _process(task: dict[str, Any], output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that scans files for this one. It is a new interpreter, and never imports the user's script."""
+    """Start a process that scans data files. The process is a new interpreter, which never imports the user's script."""
     with tempfile.TemporaryFile() as given:
         given.write(json.dumps(task).encode())
         given.seek(0)
@@ -86,9 +86,9 @@ def _process(task: dict[str, Any], output: IO[bytes]) -> Iterator[subprocess.Pop
 
 
 def scan_for_parent(task: Any) -> None:
-    """Scan the files of a task, and write an index file with their paths as names to stdout. End at the first error."""
+    """Scan the data files of a task, and write an index file to stdout. Stop at the first error."""
     scan, found = getattr(import_module(task["module"]), task["function"]), {}
-    with suppress(Exception):  # the parent scans the other files, and raises the error
+    with suppress(Exception):  # the parent process scans the other files, and raises the error
         for path in task["paths"]:
             found[path] = scan(path)
     write_index(sys.stdout.buffer, task["version"], found)

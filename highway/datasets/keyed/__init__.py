@@ -1,1 +1,1 @@
-"""Databases of keys and values: readers and writers of LMDB and LevelDB, and the decoding of values."""
+"""Databases of keys and values: read and write LMDB and LevelDB databases, and decode their values."""

@@ -1,4 +1,4 @@
-"""The base class of datasets whose samples are the values of a database of keys and values, and of the writers of such databases."""
+"""Base classes for databases of keys and values. In such a dataset, a sample is a value of the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Database(Protocol):
     """An open database."""
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
-        """Return ``use(value)`` for the value of each key. ``use`` must not keep a reference to the value.
+        """Return ``use(value)`` for the value of each key. ``use`` must not keep the value, whose memory is freed afterwards.
 
         Raises:
             BadValue: a key does not exist, or ``use`` raises a ValueError.
@@ -30,21 +30,21 @@ class Database(Protocol):
         """
 
     def keys(self) -> Iterator[bytes]:
-        """Yield all keys, in their order."""
+        """Yield all keys, in sorted order."""
 
     def last_key(self) -> bytes | None:
         """Return the last key, or ``None`` if there are no keys."""
 
     def count(self) -> int | None:
-        """Return the number of keys. Return ``None`` if the database would have to list its keys to count them."""
+        """Return the number of keys. Return ``None`` if the database can only count the keys by reading all of them."""
 
 
 class BadValue(Exception):
-    """A value cannot be used.
+    """A value does not exist, or cannot be decoded.
 
     Args:
-        place: Index of the value's key in the list of requested keys.
-        reason: The reason, which messages show.
+        place: Index of the key in the list of requested keys.
+        reason: The reason, for messages.
     """
 
     def __init__(self, place: int, reason: object) -> None:
@@ -53,7 +53,7 @@ class BadValue(Exception):
 
 
 def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Callable[[Data], T]) -> list[T]:
-    """Return ``use(get(key))`` for each key. Raises the errors of :meth:`Database.read`."""
+    """Return ``use(get(key))`` for each key. Raises BadValue; see :meth:`Database.read`."""
     found: list[T] = []
     try:
         for key in keys:
@@ -66,7 +66,7 @@ def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Cal
 
 
 class _Contents(NamedTuple):
-    """A database, its keys, and the decoder of its values."""
+    """A database, its keys, and the function that decodes its values."""
 
     database: Database
     keys: Keys
@@ -75,19 +75,18 @@ class _Contents(NamedTuple):
 
 @dataclass
 class KeyedDataset(ABC):
-    """Random access to the values of a database, in the order of their keys.
+    """Random access to the values of a database, in the order of the keys.
 
     Args:
         path: The database.
-        decode: How to decode the values: ``"bytes"`` (values are not decoded); ``"fields"``, the format of highway's writer
-            (:mod:`highway.datasets.keyed.values`); ``"msgpack"``, with arrays as msgpack-numpy and tensorpack write them; ``"caffe"``, a
-            Datum; ``"example"``, a ``tf.train.Example``; ``"ten"``, ``"npy"`` or ``"json"``, the content of such a file; or
-            ``"trusted_pickle"``, the pickles that tensorpack writes by default. A pickle can run any code, so use ``"trusted_pickle"`` only
-            for a local file that you trust. ``None``: highway looks at the first value. If this value has the format ``"fields"``,
-            ``"msgpack"`` or ``"caffe"``, all values are decoded in this format. Otherwise, values stay ``bytes``. If the first value looks
-            like a pickle, the first access raises an error.
-        fields: A dict from new field names to the fields to read, if samples are dicts. ``{"image": "png;jpg"}`` reads the first of the
-            fields ``png`` and ``jpg`` that a sample has. ``None`` reads all fields under their own names.
+        decode: The format of the values. ``"bytes"``: values are not decoded. ``"fields"``: the format of highway's writers
+            (:mod:`highway.datasets.keyed.values`). ``"msgpack"``: msgpack, with arrays as in msgpack-numpy and tensorpack. ``"caffe"``:
+            Caffe's Datum. ``"example"``: ``tf.train.Example``. ``"ten"``, ``"npy"``, ``"json"``: the content of such a file.
+            ``"trusted_pickle"``: pickles, which tensorpack writes by default. Loading a pickle can run any code, so use
+            ``"trusted_pickle"`` only for a local file that you trust. ``None``: the first value determines the format, which is
+            ``"fields"``, ``"msgpack"``, ``"caffe"`` or ``"bytes"``. If the first value looks like a pickle, an error is raised.
+        fields: A dict from new field names to the fields to read. Samples must be dicts. ``{"image": "png;jpg"}`` reads the field ``png``,
+            or the field ``jpg`` if a sample has no field ``png``. ``None`` reads all fields under their own names.
     """
 
     path: str
@@ -105,7 +104,7 @@ class KeyedDataset(ABC):
 
     @abstractmethod
     def _open(self) -> Database:
-        """Open the database, once per process."""
+        """Open the database. Each process calls this method once."""
 
     @opened
     def _contents(self) -> _Contents:
@@ -147,25 +146,25 @@ class KeyedDataset(ABC):
 
 
 class KeyedWriter(ABC):
-    """Adds values to a database."""
+    """Writes samples into a database."""
 
     def __init__(self) -> None:
         self._times: dict[bytes, int] = {}
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Add a sample. If the key already exists, append ``-2``, ``-3``, ... to the key, so that no sample is replaced.
+        """Add a sample. If the key already exists, ``-2``, ``-3``, ... is appended to the key, so that no sample is replaced.
 
         Raises:
             ItemError: the key begins and ends with ``__``. Such keys are reserved for metadata.
-            ItemError: the key has a length that the database does not support.
-            TypeError: the value of a field cannot be encoded.
+            ItemError: the key is empty, or too long for the database.
+            TypeError: the value of a field cannot be encoded (mostly an ItemError).
             OSError: the database cannot be written.
         """
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add an encoded value. If the key exists, append a number to the key. Raises the errors of :meth:`add`."""
+        """Add an encoded sample; see :meth:`add`."""
         if not is_sample(key):
             raise ItemError(f"the key {key!r} begins and ends with '__', which is reserved for metadata; use another key")
         whole = key
@@ -176,19 +175,19 @@ class KeyedWriter(ABC):
 
     @abstractmethod
     def _put(self, key: bytes, value: bytes) -> bool:
-        """Put a value if the key does not exist, and return whether it was put."""
+        """Write a value if the key does not exist. Return whether the value was written."""
 
 
 def _listed(database: Database) -> Keys:
-    """Return the keys of a database. If the database has a complete list of its keys, read the list. Otherwise read all keys."""
+    """Return the keys of a database. If the database stores a complete list of its keys, only this list is read."""
     last = database.last_key()
-    if last is not None and not any(last):  # if the last key has only zero bytes, all keys have only zero bytes
+    if last is not None and not any(last):  # if the last key consists of zero bytes, so do all other keys
         return ZeroKeys(database.keys())
     count = database.count()
     if count is not None:
         try:
             keys = database.read([LIST], lambda value: Keys(listed(value)))[0]
-        except BadValue:  # there is no list, or another writer's list, such as a pickle
+        except BadValue:  # the database has no list, or another program wrote the list, for example as a pickle
             keys = None
         if keys is not None and len(keys) == count - 1 and keys.are_distinct():
             return keys

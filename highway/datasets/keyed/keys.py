@@ -1,4 +1,4 @@
-"""Keep millions of keys in little memory, concatenated in one array of bytes."""
+"""Store millions of keys in little memory, concatenated in one bytes object."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy as np
 from highway.datasets.dataset import LazyKeys
 from highway.engine.cancel import check_cancelled
 
-LIST = b"__keys__"  # the value of this key lists all other keys as msgpack, in tensorpack and highway
+LIST = b"__keys__"  # in databases of tensorpack and highway, the value of this key is a list of all other keys
 _AT_ONCE = 1 << 16
 
 
 def is_sample(key: bytes) -> bool:
-    """Return whether a key belongs to a sample, not to metadata such as ``__keys__`` or ``__len__``."""
+    """Return whether a key is the key of a sample. Keys such as ``__keys__`` and ``__len__`` are keys of metadata."""
     return not (key.startswith(b"__") and key.endswith(b"__") and len(key) > 4)
 
 
 class Keys(LazyKeys):
-    """The keys of the samples in a database. Each key is converted to a string on request.
+    """The keys of the samples in a database. A key is converted to a string when it is requested.
 
     Args:
         keys: All keys of the database. Keys of metadata, such as ``__keys__``, are skipped.
@@ -46,20 +46,20 @@ class Keys(LazyKeys):
         return self.encoded(number).decode(errors="surrogateescape")
 
     def encoded(self, number: int) -> bytes:
-        """Return a key as its bytes in the database. Raises IndexError."""
+        """Return a key as bytes. Raises IndexError."""
         number = range(self._length)[number]
         if self._width is not None:
             return self._row[number * self._width : (number + 1) * self._width]
-        begin, end = self._ends[number : number + 2].tolist()  # type: ignore[index]  # there is one of both
+        begin, end = self._ends[number : number + 2].tolist()  # type: ignore[index]  # either _width or _ends is set
         return self._row[begin:end]
 
     def are_distinct(self) -> bool:
-        """Return whether all keys are distinct: True only if all their hashes are distinct."""
+        """Return whether all keys have different hashes. If so, all keys are different."""
         hashes = np.fromiter((hash(self.encoded(number)) for number in range(self._length)), np.int64, self._length)
         return len(np.unique(hashes)) == self._length
 
     def several(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return several keys as their bytes in the database. Raises IndexError."""
+        """Return several keys as bytes. Raises IndexError."""
         if (width := self._width) is None:
             return list(map(self.encoded, numbers))
         row, all_numbers = self._row, range(self._length)
@@ -67,10 +67,10 @@ class Keys(LazyKeys):
 
 
 class ZeroKeys(Keys):
-    """The keys in databases of the Highway library of 2017: sample n has a key of n zero bytes. As a string, this key is ``str(n)``.
+    """The keys in databases of the Highway library of 2017. Sample n has a key of n zero bytes. As a string, the key is ``str(n)``.
 
     Args:
-        keys: All keys. This object does not store them.
+        keys: All keys of the database. Only their lengths are stored.
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -88,7 +88,7 @@ def listed(value: Any) -> Iterator[bytes]:
     """Yield the keys in the value of ``__keys__``.
 
     Raises:
-        ValueError: the value is not a msgpack list of byte strings. It can be a pickle, for example.
+        ValueError: the value is not a msgpack list of byte strings. For example, it is a pickle.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
     unpacker.feed(value)
@@ -106,7 +106,7 @@ def listed(value: Any) -> Iterator[bytes]:
 
 
 def pack_list(keys: Iterable[bytes], count: int) -> bytes:
-    """Return the value of ``__keys__``."""
+    """Return the value of ``__keys__``: a list of ``count`` keys."""
     packer = msgpack.Packer(autoreset=False)
     packer.pack_array_header(count)
     for key in keys:

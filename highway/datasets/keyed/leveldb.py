@@ -1,4 +1,4 @@
-"""Random access to the values of a LevelDB database, and its writer."""
+"""Random access to the values of a LevelDB database, and a writer for LevelDB databases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from highway.stores.url import shown
 T = TypeVar("T")
 
 _TABLES = (".ldb", ".sst")
-BATCH = 1 << 22  # number of bytes that are written together
+BATCH = 1 << 22  # number of bytes to write together
 _BLOCK = 1 << 15  # number of bytes of a block of a log; a record never crosses the end of a block
 _RECORD = struct.Struct("<4xHB")  # checksum, length and kind of a record
 _ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds of records
@@ -42,7 +42,7 @@ def _library() -> Any:
 
 
 class _LevelDBDatabase:
-    """An open database, shared by all datasets of this process that read it. No other process can open it."""
+    """An open database. All datasets of this process that read the database share this object. No other process can open the database."""
 
     def __init__(self, path: str) -> None:
         plyvel = _library()
@@ -56,7 +56,7 @@ class _LevelDBDatabase:
         self._watch, self._sizes = Watch(path), _sizes_of(path)
 
     def check_process(self) -> None:
-        """Raise DatasetError in a forked child, because the threads of the database run only in the parent."""
+        """Raise DatasetError in a forked child process, because the threads of the database run only in the parent process."""
         if self._process != os.getpid():
             raise DatasetError(
                 f"{self._path}: the parent of this forked process has opened the database, and LevelDB allows only one process: read it "
@@ -64,10 +64,10 @@ class _LevelDBDatabase:
             )
 
     def _check_sizes(self) -> None:
-        """Raise DatasetError if a table was truncated. LevelDB maps tables into memory, and reading past the end would end the process."""
+        """Raise DatasetError if a table was truncated. LevelDB maps tables, and reading a truncated table would end the process."""
         found = _sizes_of(self._path)
         for name, size in self._sizes.items():
-            if found.get(name, size) < size:  # if LevelDB has merged the table with other tables, it no longer exists
+            if found.get(name, size) < size:  # LevelDB removes a table when it merges the table with others
                 raise DatasetError(
                     f"{self._path}: {name} had {size} bytes when it was first read, and now has {found[name]} bytes; a dataset must not "
                     "change while it is read: copy the database again"
@@ -76,7 +76,7 @@ class _LevelDBDatabase:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Check the sizes of the tables if a file was written to. Convert LevelDB's errors to DatasetErrors that name the database."""
+        """If a file was written to, check the sizes of the tables. Convert LevelDB's errors to DatasetErrors that name the database."""
         self._watch.after_writes(self._check_sizes)
         try:
             yield
@@ -89,7 +89,7 @@ class _LevelDBDatabase:
             return use_all(keys, partial(self._database.get, verify_checksums=True), use)
 
     def _iterator(self) -> Any:
-        # Not iterator(), because in plyvel 1.5.1 it stops at a damaged last block without an error.
+        # In plyvel 1.5.1, iterator() stops at a damaged last block without an error. raw_iterator() raises an error.
         return closing(self._database.raw_iterator(verify_checksums=True))
 
     def keys(self) -> Iterator[bytes]:
@@ -109,26 +109,26 @@ class _LevelDBDatabase:
 
 
 def _sizes_of(folder: str) -> dict[str, int]:
-    """Return the sizes of the tables in a folder."""
+    """Return the size of each table file in a folder."""
     with os.scandir(folder) as entries:
         return {entry.name: entry.stat().st_size for entry in entries if entry.name.endswith(_TABLES)}
 
 
 def _logs(folder: str) -> list[str]:
-    """Return the logs that LevelDB reads when it opens a database: its manifest and the logs of recent writes."""
+    """Return the paths of the logs that LevelDB reads when it opens a database. The manifest is also a log."""
     with open(os.path.join(folder, "CURRENT"), "rb") as file:
         manifest = os.fsdecode(file.read().rstrip(b"\n"))
     return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".log") or name == manifest]
 
 
 def _check_log(path: str) -> None:
-    """Raise DatasetError if a log ends within a record. LevelDB itself would ignore this record and delete the log."""
+    """Raise DatasetError if a log ends within a record. LevelDB would ignore the record, and delete the log."""
     with open(path, "rb") as file:
         data = file.read()
     at, kind = 0, _FULL
     while at < len(data):
         rest = _BLOCK - at % _BLOCK
-        if rest >= _RECORD.size:  # if there is no room for a record, the block ends with zeros
+        if rest >= _RECORD.size:  # without space for a record, the block ends with zeros
             length, kind = _RECORD.unpack_from(data, at) if at + _RECORD.size <= len(data) else (rest, _ZEROS)
             rest = _RECORD.size + length
             if kind == _ZEROS or rest > min(_BLOCK - at % _BLOCK, len(data) - at):
@@ -159,11 +159,11 @@ def _reason(error: Exception) -> str:
 @checked
 @dataclass
 class LevelDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode`` and ``fields``
-    """The values of a LevelDB database, in the order of their keys.
+    """The values of a LevelDB database, in the order of the keys.
 
-    Only one process at a time can open a LevelDB database. This process needs write permission for the folder. If you can choose the
-    format, use :class:`LMDB`, which any number of processes can read. LevelDB has no list of the keys, so the first access reads the whole
-    database.
+    Only one process at a time can open a LevelDB database, and the process needs write permission for the folder. If you can choose the
+    format, use :class:`LMDB`, which any number of processes can read. LevelDB stores no list of the keys, so the first access reads the
+    whole database.
 
     Args:
         path: The folder of the database. A folder in an object store, such as S3, is copied to this machine.
@@ -172,13 +172,13 @@ class LevelDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode``
 
     Raises:
         ConfigError: plyvel is not installed.
-        ConfigError: ``fields`` is given, but the samples have no fields, or their encoding is unknown.
+        ConfigError: ``fields`` is given, but the samples have no fields, or their format is unknown.
         ConfigError: ``decode`` is ``"trusted_pickle"``, but ``path`` is a URL.
-        FileNotFoundError: there is no database (when it is first read).
+        FileNotFoundError: ``path`` is not a LevelDB database (when the dataset is first read).
         DatasetError: another process has opened the database.
         DatasetError: the database is damaged or truncated.
-        DatasetError: a value does not have the encoding ``decode``, or is a pickle while ``decode`` is ``None``.
-        DatasetError: a sample has none of the fields that ``fields`` lists for a name.
+        DatasetError: a value does not have the format ``decode``, or ``decode`` is ``None`` and the first value is a pickle.
+        DatasetError: a sample lacks a field in ``fields``.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LevelDBSink("train.leveldb")]).run()
     >>> dataset = LevelDB("train.leveldb", fields={"text": "txt", "label": "cls"})
@@ -195,15 +195,15 @@ class LevelDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode``
         return found
 
     def fingerprint(self) -> str:
-        """Return a string that changes when the database is written to. It also depends on ``decode`` and ``fields``."""
-        len(self)  # opening the database moves entries from the log into tables
+        """Return a string that changes when the database is written to, or when ``decode`` or ``fields`` changes."""
+        len(self)  # opening the database moves entries from the log to tables
         path = local(self.path)
         tables = sorted(name for name in os.listdir(path) if name.endswith(_TABLES))
         return f"{fingerprint_of((name, os.path.join(path, name)) for name in tables)} {self.decode} {self.fields}"
 
 
 class LevelDBWriter(KeyedWriter):
-    """Adds values to a database; see :func:`leveldb_writer`."""
+    """Writes samples into a database; see :func:`leveldb_writer`."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ class LevelDBWriter(KeyedWriter):
         return True
 
     def flush(self) -> None:
-        """Write the values that are still in memory. Raises OSError."""
+        """Write the samples that are in memory. Raises OSError."""
         try:
             with self._database.write_batch() as batch:
                 for key, value in self._pending.items():
@@ -233,13 +233,13 @@ class LevelDBWriter(KeyedWriter):
         self._pending, self._bytes = {}, 0
 
     def close(self) -> None:
-        """Close the database."""
         self._database.close()
 
     def finish(self) -> None:
-        """Open the closed database again, so that LevelDB moves the last values from the log to a table. Raises OSError.
+        """Open the database once more, so that LevelDB moves the last samples from the log to a table. Raises OSError.
 
-        A log has no end mark, so a truncated log could not be detected.
+        If a table is truncated later, this is detected. A truncated log could not be detected, because a log has no end mark.
+
         """
         try:
             _library().DB(self._database.name).close()
@@ -249,11 +249,11 @@ class LevelDBWriter(KeyedWriter):
 
 @contextmanager
 def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
-    """Write a LevelDB database, which is a folder. The folder gets its final name only when it is complete.
+    """Write a LevelDB database, which is a folder. The folder gets its final name only when the database is complete.
 
     Args:
         path: The path or URL of the folder.
-        durable: Whether to wait until the files are on the disk, so that they survive a crash of the machine.
+        durable: Whether to wait until the files are on the disk. The files then survive a crash of the machine.
 
     Raises:
         FileExistsError: the path is a file, or a folder that is not empty.

@@ -1,4 +1,4 @@
-"""Random access to the values of an LMDB database, and its writer."""
+"""Random access to the values of an LMDB database, and a writer for LMDB databases."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from highway.stores.url import join, shown, without_options
 T = TypeVar("T")
 
 _FILE = "data.mdb"
-MAP_SIZE = 1 << 30  # maximum number of bytes of a new database, at first
-TRANSACTION = 1 << 24  # number of bytes to write in one transaction
+MAP_SIZE = 1 << 30  # maximum bytes of a new database; the writer doubles this limit when the database is full
+TRANSACTION = 1 << 24  # number of bytes that one transaction writes
 _LONGEST = 511  # maximum number of bytes of a key
-_RECORD = 48  # number of bytes of the record that LMDB keeps for a named database
-# The layout of a file, in mdb.c of LMDB.
+_RECORD = 48  # number of bytes of LMDB's record about a named database
+# The layout of a file; see mdb.c of LMDB.
 _META = struct.Struct("<92xH34xQ8xQ")  # flags of the database, number of its root page, number of the transaction
 _PAGE = struct.Struct("<Q2xHH2x")  # number of the page, its kind, and the end of its list of entries
-_CHILD = struct.Struct("<3H")  # an entry of a branch: the number of the page below it
+_CHILD = struct.Struct("<3H")  # an entry of a branch page: the number of the child page
 _BRANCH, _LEAF = 1, 2  # kinds of pages
-_SEVERAL = 4  # the flag of a database with several values for a key
+_SEVERAL = 4  # the flag of a database that allows several values for a key
 
 
 def _library() -> Any:
@@ -47,10 +47,11 @@ def data_file(path: str) -> str:
 
 
 class _Environment:
-    """A file that is mapped for reading. All datasets of this process that read the file share this object.
+    """A database file that is mapped for reading. All datasets of this process that read the file share this object.
 
-    The file is opened read-only and without locks. LMDB then writes neither the file nor a lock file. A forked child cannot open the file
-    again, but can use the inherited handle.
+    The file is opened read-only and without LMDB's locks, so LMDB writes no files. A forked child process cannot open the file again. It
+    can use the inherited handle.
+
     """
 
     def __init__(self, path: str) -> None:
@@ -73,7 +74,7 @@ def _reason(lmdb: Any, error: Exception) -> str:
 
 
 class _LMDBDatabase:
-    """An open database, as one dataset uses it."""
+    """An open database. Each dataset has its own object."""
 
     def __init__(self, path: str) -> None:
         self._file = UnchangingFile(path)
@@ -89,7 +90,7 @@ class _LMDBDatabase:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Check that the file was not truncated, because reading a truncated file ends the process. Name the file in LMDB's errors."""
+        """Check that the file was not truncated. (Reading a truncated file would end the process.) Name the file in LMDB's errors."""
         self._file.check_size()
         try:
             yield
@@ -102,9 +103,9 @@ class _LMDBDatabase:
         return DatasetError(f"{self._file.path}: the database is damaged or was written to; copy or write it again: {why}")
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
-        self._file.check_size()  # the same check as in _naming(), which would take longer
+        self._file.check_size()  # the same check as in _naming(), but faster
         try:
-            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # if values are used as bytes, LMDB makes the only copy
+            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # without buffers, LMDB makes the only copy
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
             raise self._damaged(f"LMDB says: {error}") from error
@@ -124,10 +125,10 @@ class _LMDBDatabase:
                 yield bytes(key)
 
     def _check_tree(self) -> None:
-        """Check the kinds and numbers of the pages with keys: LMDB crashes the process when a cursor reaches a page of a wrong kind.
+        """Check the pages that contain keys. If a cursor reaches a page of the wrong kind, LMDB crashes the process.
 
         Raises:
-            DatasetError: a page has a wrong number or a wrong kind.
+            DatasetError: a page has the wrong number or the wrong kind.
             DatasetError: keys are missing.
         """
         size, depth = self._lmdb.stat()["psize"], self._lmdb.stat()["depth"]
@@ -172,32 +173,31 @@ class _LMDBDatabase:
 @checked
 @dataclass
 class LMDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode`` and ``fields``
-    """The values of an LMDB database, in the order of their keys.
+    """The values of an LMDB database, in the order of the keys.
 
-    Keys that begin and end with ``__`` are not samples. The key ``__keys__``, which tensorpack and highway's writer add, has the list of
-    all keys of samples. If the database has no such list, the first access lists the keys. This is one pass over the database, at about a
-    million keys per second.
+    Keys that begin and end with ``__`` are not keys of samples. tensorpack and highway's writer add the key ``__keys__``, whose value is a
+    list of the samples' keys. If a database has no such list, the first access reads all keys, at about a million keys per second.
 
     Each process opens the file once, read-only and without LMDB's locks. Do not write to the file while a process reads it. If the file is
     truncated between two reads, the next read raises an error. If the file is truncated during a read, the process ends. LMDB has no
     checksums, so damage in a value is not detected.
 
     Args:
-        path: The database: a file, or a folder that contains the file ``data.mdb``. A database in an object store, such as S3, is copied to
-            this machine.
+        path: The file of the database, or a folder that contains the file ``data.mdb``. A database in an object store, such as S3, is
+            copied to this machine.
 
     A sample is a decoded value: ``bytes``, a dict, or another object. The key of a sample is its key in the database.
 
     Raises:
         ConfigError: lmdb is not installed.
-        ConfigError: ``fields`` is given, but the samples have no fields, or their encoding is unknown.
+        ConfigError: ``fields`` is given, but the samples have no fields, or their format is unknown.
         ConfigError: ``decode`` is ``"trusted_pickle"``, but ``path`` is a URL.
-        OSError: the file does not exist, or the operating system cannot open it (when it is first read).
-        DatasetError: LMDB cannot open the file, for example because the file is not an LMDB database.
+        OSError: the file does not exist or cannot be opened (when the dataset is first read).
+        DatasetError: the file is not an LMDB database.
         DatasetError: the file is empty, truncated or damaged, or has changed since it was opened.
         DatasetError: the file contains named databases, which highway does not read.
-        DatasetError: a value does not have the encoding ``decode``, or is a pickle while ``decode`` is ``None``.
-        DatasetError: a sample has none of the fields that ``fields`` lists for a name.
+        DatasetError: a value does not have the format ``decode``, or ``decode`` is ``None`` and the first value is a pickle.
+        DatasetError: a sample lacks a field in ``fields``.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LMDBSink("train.lmdb")]).run()
     >>> dataset = LMDB("train.lmdb", fields={"text": "txt", "label": "cls"})
@@ -212,12 +212,12 @@ class LMDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode`` an
         return _LMDBDatabase(data_file(path))
 
     def fingerprint(self) -> str:
-        """Return a string that changes when the file is written to. It also depends on ``decode`` and ``fields``."""
+        """Return a string that changes when the file is written to, or when ``decode`` or ``fields`` changes."""
         return f"{fingerprint_of([(shown(self.path), data_file(local(self.path)))])} {self.decode} {self.fields}"
 
 
 class LMDBWriter(KeyedWriter):
-    """Adds values to a database, and enlarges the database when it is full; see :func:`lmdb_writer`."""
+    """Writes samples into a database; see :func:`lmdb_writer`."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class LMDBWriter(KeyedWriter):
         self._transaction = self._lmdb.begin(write=True)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add an encoded value. If the key exists, append a number to the key. Raises the errors of :meth:`add`."""
+        """Add an encoded sample; see :meth:`add`."""
         with self._errors_as_os_errors():
             super().put(key, value)
             if self._bytes > TRANSACTION:
@@ -276,7 +276,7 @@ class LMDBWriter(KeyedWriter):
         self._transaction = self._lmdb.begin(write=True)
 
     def finish(self) -> None:
-        """Write the remaining samples, and then the list of all keys under the key ``__keys__``."""
+        """Write the remaining samples. Then write the list of all keys, under the key ``__keys__``."""
         with self._errors_as_os_errors():
             self._commit()
             with self._transaction.cursor() as cursor:
@@ -285,20 +285,19 @@ class LMDBWriter(KeyedWriter):
             self._commit()
 
     def close(self) -> None:
-        """Close the file."""
         self._transaction.abort()
         self._lmdb.close()
 
 
 @contextmanager
 def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
-    """Write an LMDB database: a file if the path ends in ``.mdb``, otherwise a folder that contains the file ``data.mdb``.
+    """Write an LMDB database. If the path ends in ``.mdb``, it is a file, otherwise a folder that contains the file ``data.mdb``.
 
     The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     Args:
         path: The path or URL of the database.
-        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+        durable: Whether to wait until the file is on the disk. The file then survives a crash of the machine.
 
     >>> with lmdb_writer("train.lmdb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

@@ -1,4 +1,4 @@
-"""Share open databases among all datasets of a process, and detect writes to a folder."""
+"""Share open databases among the datasets of a process, and detect writes to the files of a folder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
-_IN_MODIFY = 2  # flags of sys/inotify.h
+_IN_MODIFY = 2  # a flag of sys/inotify.h
 
 _open: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
 _lock = threading.Lock()
 
 
 def shared(name: Hashable, opening: Callable[[], T]) -> T:
-    """Return the open object with this name, or open it by ``opening``. The object is closed when nothing refers to it any more."""
+    """Return the open object with this name. If there is none, ``opening`` opens it. It is closed when nothing refers to it any more."""
     with _lock:
-        found: T | None = _open.get(name)  # type: ignore[assignment]  # a name is of one type
+        found: T | None = _open.get(name)  # type: ignore[assignment]  # objects with the same name have the same type
         if found is None:
             _open[name] = found = opening()
         return found
@@ -32,21 +32,21 @@ def shared(name: Hashable, opening: Callable[[], T]) -> T:
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # a new lock for a forked child, because a thread of the parent might have held the lock during the fork
+    _lock = threading.Lock()  # in the parent process, another thread might have held the lock during the fork
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
 class Watch:
-    """Detects writes to the files of a folder, with one system call. Several threads can use one object."""
+    """Detects writes to the files of a folder. A check is one system call. Several threads can use one object."""
 
     def __init__(self, folder: str) -> None:
         libc = ctypes.CDLL(None)
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
         if self._descriptor >= 0:
             weakref.finalize(self, os.close, self._descriptor)
-        # Both calls fail if the user has too many watches. In this case, every call of after_writes() calls ``check``.
+        # If the user has too many watches, both calls fail. Then after_writes() always calls ``check``.
         self._always = self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _IN_MODIFY) < 0
         self._lock = threading.Lock()
 

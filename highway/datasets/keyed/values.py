@@ -1,8 +1,8 @@
 """Encode and decode the values of a database.
 
-A value from highway's writers is a map in msgpack. The first entry is ``"__fields__"`` with the version 1. The other entries are the fields
-of the sample, encoded as files in a shard: an extension and bytes (see :mod:`highway.datasets.field_codecs`). For example, this is the
-value of ``{"jpg": JPEG, "cls": 7}``::
+A value that highway writes is a msgpack map. The first entry is ``"__fields__"`` with the version, 1. Each other entry is a field of the
+sample: an extension, and bytes. :mod:`highway.datasets.field_codecs` encodes the fields. For example, this is the value of
+``{"jpg": JPEG, "cls": 7}``::
 
     83                              a map of three entries
     aa 5f5f6669656c64735f5f  01     "__fields__": 1
@@ -39,7 +39,8 @@ def encode_sample(sample: Mapping[str, Any]) -> bytes:
     """Encode a sample as a value.
 
     Raises:
-        TypeError: no encoding can hold a field. The message names the field and a solution.
+        TypeError: two fields have the same name, or a field has a reserved name.
+        ItemError: a field has a value that cannot be encoded. An ItemError is a TypeError.
     """
     files = [encode_field(name, value) for name, value in sample.items()]
     if len(entries := {_MARK: _VERSION, **dict(files)}) != len(files) + 1:
@@ -69,7 +70,7 @@ _TAGS = {0x08, 0x10, 0x18, 0x22, 0x28, 0x32, 0x35, 0x38}
 
 
 def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
-    """Return ``image`` and ``label``, an int32. ``image`` is encoded bytes, or an array ``(H, W, C)`` with channels in the stored order."""
+    """Return ``image`` (encoded bytes, or an array ``(H, W, C)`` with the channels in the stored order) and ``label`` (an int32)."""
     numbers, contents, floats = {}, b"", list[bytes]()
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag not in _TAGS:
@@ -117,7 +118,8 @@ def _as_file(extension: str) -> Callable[[Data, Fields], Any]:
     return lambda data, fields: decode_field(extension, bytes(data))
 
 
-# Each function decodes a value to a sample, and selects and renames fields. The sample has no views of the value. Raises ValueError.
+# Each function decodes a value, selects and renames fields, and returns a sample. The sample does not share memory with the value. The
+# functions raise ValueError.
 DECODERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda data, fields: bytes(data),
     "fields": _fields,
@@ -132,12 +134,12 @@ DECODERS: dict[str, Callable[..., Any]] = {
 
 
 def decoder(name: str, fields: Fields) -> Callable[[Data], Any]:
-    """Return a function of ``DECODERS`` by its name."""
+    """Return the function that decodes values of a format. ``name`` is a key of ``DECODERS``."""
     return bytes if name == "bytes" else partial(DECODERS[name], fields=fields)
 
 
 def recognised(value: Data) -> Decode:
-    """Return the encoding of a value if it can be recognised, otherwise ``"bytes"``.
+    """Return the format of a value, or ``"bytes"`` if the format is not recognised.
 
     Raises:
         ValueError: the value is a pickle.
@@ -160,7 +162,7 @@ def recognised(value: Data) -> Decode:
             return "msgpack"
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         if msgpack_numpy.begins_array(value):
-            return "msgpack"  # the value is damaged; decoding it will raise an error
+            return "msgpack"  # a damaged value; an error is raised when it is decoded
     try:
         _caffe(value, None)
         return "caffe"

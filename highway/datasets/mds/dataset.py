@@ -1,4 +1,4 @@
-"""Random access to the samples in the MDS shards of Mosaic's streaming."""
+"""Random access to the samples in MDS shards. MDS is the format of Mosaic's streaming."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class _Shards:
     def __init__(self, folder: str, fields: dict[str, str] | None, verify: bool) -> None:
         self.entries = read_index(folder).shards
         self.spans = Spans(entry.samples for entry in self.entries)
-        # Does not refer to self, because this would be a reference cycle.
+        # The function does not refer to self, which would be a reference cycle.
         self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))
         self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
         if verify and not all(entry.raw_data.hashes for entry in self.entries):
             log.warning("%s has no checksums for some shards: damage in these shards is not detected", shown(join(folder, INDEX)))
 
     def find(self, number: int) -> tuple[Shard, int]:
-        """Return the shard of a sample, and its index in the shard. Raises IndexError."""
+        """Return the shard of a sample, and the index of the sample in the shard. Raises IndexError."""
         place, row = self.spans.place(number)
         return self.open(place), row
 
@@ -50,7 +50,7 @@ class _Shards:
 def _opened(
     folder: str, entries: list[ShardEntry], fields: dict[str, str] | None, verify: bool, states: dict[int, FileState], number: int
 ) -> Shard:
-    """Open a shard. The first call stores the state of the shard's file in ``states``. Later calls require this state."""
+    """Open a shard. The first call stores the size and modification time of the file in ``states``. Later calls require the same values."""
     shard = Shard(folder, entries[number], fields, KEYS, states.get(number))
     if verify and number not in states:
         shard.verify()
@@ -61,25 +61,25 @@ def _opened(
 @checked
 @dataclass
 class MDS(PartedDataset):
-    """The samples in a folder of MDS shards, in the order of ``index.json``. Shards in an object store, such as S3, are read in place.
+    """The samples in a folder of MDS shards, in the order of ``index.json``. Shards in an object store, such as S3, are not copied.
 
     Args:
         path: The folder that contains ``index.json``, or the URL of this folder.
-        fields: A dict from field names to columns. ``{"image": "jpeg;png"}`` reads the first of the columns ``jpeg`` and ``png`` that a
-            shard has. ``None`` reads all columns under their own names.
-        verify: Whether to compare each shard with its checksum in ``index.json``, if the file has checksums. The first access to a shard
-            then reads the whole shard.
+        fields: A dict from field names to columns. ``{"image": "jpeg;png"}`` reads the column ``jpeg``, or the column ``png`` if a shard
+            has no column ``jpeg``. ``None`` reads all columns under their own names.
+        verify: Whether to compare each shard with its checksum in ``index.json``. The first access to a shard then reads the whole shard.
+            If ``index.json`` lacks checksums, a warning is logged.
 
-    A sample is a dict. Images in columns with the encodings ``jpeg`` and ``png`` stay encoded, as ``bytes``. Numbers and arrays have the
-    dtypes of their columns (``int`` is int64). Columns with the encoding ``json`` are decoded (:mod:`highway.datasets.mds.encodings`). A
-    column ``__key__`` contains the keys of the samples, and is not a field. Reading a column of pickles (``pkl``) raises an error, so
-    select other columns by ``fields``.
+    A sample is a dict. Images with the encoding ``jpeg`` or ``png`` stay encoded, as ``bytes``. Numbers and arrays have the dtypes of their
+    columns (``int`` is int64). For other encodings, see :mod:`highway.datasets.mds.encodings`. If there is a column ``__key__``, it
+    contains the keys of the samples, and is not a field. highway does not read columns of pickles (``pkl``): select other columns by
+    ``fields``.
 
     Raises:
         FileNotFoundError: the folder has no ``index.json`` (on the first access).
         OSError: a shard cannot be opened (when its first sample is read).
         DatasetError: ``index.json`` is not valid.
-        DatasetError: a shard is compressed or truncated, does not match ``index.json``, or has changed since it was opened.
+        DatasetError: a shard is compressed or truncated, does not match ``index.json``, or has changed since the first access.
         DatasetError: a selected column does not exist, or has an unsupported encoding such as ``pkl``.
         DatasetError: a sample is damaged.
 
@@ -99,7 +99,7 @@ class MDS(PartedDataset):
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The keys of the samples; ``None`` if they have no keys."""
+        """The keys of the samples; ``None`` if the samples have no keys."""
         return LazyKeys(self._shards.key, len(self)) if self._shards.has_keys else None
 
     @property
@@ -114,7 +114,7 @@ class MDS(PartedDataset):
         return self._several(numbers, bytes)
 
     def __getviews__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples, with ``memoryview`` in place of ``bytes``."""
+        """Return several samples, with ``memoryview`` instead of ``bytes``."""
         return self._several(numbers, memoryview)
 
     def _several(self, numbers: Sequence[int], kind: Callable[[bytes], Data]) -> list[dict[str, Any]]:
@@ -128,6 +128,6 @@ class MDS(PartedDataset):
         return f"{shard.path}: sample {row}"
 
     def fingerprint(self) -> str:
-        """Return a string that changes when ``index.json`` or a shard is written to. It also depends on ``fields``."""
+        """Return a string that changes when ``index.json`` or a shard is written to, or when ``fields`` changes."""
         names = [INDEX, *(entry.raw_data.basename for entry in read_index(self.path).shards)]
         return f"{fingerprint_of((name, join(self.path, name)) for name in names)} {self.fields}"

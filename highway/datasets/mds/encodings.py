@@ -1,11 +1,11 @@
-"""How MDS encodes the columns of a sample.
+"""Encode and decode the columns of MDS.
 
 ===========================================  ==============================  ==========================================================
 encoding                                     read as                         written from
 ===========================================  ==============================  ==========================================================
 ``bytes``                                    bytes                           bytes
-``jpeg``, ``png``                            bytes, to be decoded by         bytes in a field ``jpeg``, ``jpg`` or
-                                             workers                         ``png``
+``jpeg``, ``png``                            bytes; ``DecodeImage`` decodes  bytes in a field ``jpeg``, ``jpg`` or
+                                             them in many workers            ``png``
 ``str``                                      str                             str
 ``int``                                      int64                           int
 ``int8`` ... ``uint64``, ``float16`` ...     a number of this dtype          a number of this dtype; a float as float64
@@ -41,17 +41,17 @@ from highway.images.decode import MAX_PIXELS
 _DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32", 64: "uint64"}
 _DTYPES |= {65: "int64", 66: "float64"}
 _NUMBERS = {name: number for number, name in _DTYPES.items()}
-_LENGTHS = ("<u1", "<u2", "<u4", "<u8")  # possible dtypes of the numbers in a shape
+_LENGTHS = ("<u1", "<u2", "<u4", "<u8")  # dtypes of the lengths in a shape, by code
 _PIL = struct.Struct("<3I")  # width, height, and the length of the mode
 _MODES = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4}  # number of channels of each mode
-_IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}  # from the name of a field to its encoding
+_IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}  # the encoding of each image field
 
 
 class Encoding(NamedTuple):
-    """How a column is encoded.
+    """The encoding of a column.
 
     Args:
-        decode: Decodes bytes. Raises ValueError if they are invalid.
+        decode: A function that decodes bytes. It raises ValueError if the bytes are invalid.
         size: Number of bytes of each value; ``None`` if the size varies.
     """
 
@@ -63,7 +63,7 @@ def encoding_of(name: str) -> Encoding:
     """Return an encoding by its name.
 
     Raises:
-        DatasetError: no encoding with this name can be read.
+        DatasetError: the name is unknown, or highway does not read this encoding.
     """
     kind, *details = name.split(":")
     try:
@@ -123,7 +123,7 @@ def as_bytes(data: bytes) -> bytes:
 
 
 def _listed(decode: Callable[[bytes], Any], begin: int, data: bytes) -> list[Any]:
-    """Return a list of values. Beginning at ``begin``, the data are the number of values, their sizes, and the values."""
+    """Return a list of values. At ``begin``, ``data`` contains the number of values, the size of each value, and the values."""
     (count,) = struct.unpack_from("<I", data, begin)
     ends = np.cumsum([begin + 4 * (count + 1), *np.frombuffer(data, "<u4", count, begin + 4).tolist()]).tolist()
     if ends[-1] != len(data):
@@ -150,10 +150,10 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encoding_for(name: str, value: Any) -> str:
-    """Return the encoding with which to write a column, from the name of the field and its first value.
+    """Return the encoding for writing a field. It depends on the name and the first value of the field.
 
     Raises:
-        ItemError: no encoding can hold the value. The message names the field and a solution.
+        ItemError: no encoding supports the value.
     """
     kind = "json" if value is None else kind_of(value)
     if kind is not None and (encoding := _ENCODINGS[kind](name, value)):
@@ -172,7 +172,7 @@ def _encoding_of_numbers(name: str, value: Any) -> str:
 
 
 _PYTHON = {bool: "json", int: "int", float: "float64"}
-# For each kind of value, a function that returns its encoding, or an empty string if there is none.
+# For each kind of value, a function that returns the encoding; empty if there is no encoding.
 _ENCODINGS: dict[str, Callable[[str, Any], str]] = {
     "bytes": lambda name, value: _IMAGES.get(name.rpartition(".")[2], "bytes"),
     "str": lambda name, value: "str" if type(value) is str else "",
@@ -186,7 +186,7 @@ def encode(name: str, encoding: str, value: Any) -> bytes:
     """Encode a value.
 
     Raises:
-        ItemError: the value does not fit the encoding. The message names the field.
+        ItemError: the encoding does not support the value.
     """
     if encoding_for(name, value) != encoding:
         raise ItemError(f"field {name!r} would be encoded as {encoding_for(name, value)}, but the first sample has the encoding {encoding}")

@@ -1,4 +1,4 @@
-"""The index of a folder of MDS shards, and the positions and values of the samples in each shard."""
+"""Read the index of a folder of MDS shards, and the samples in a shard."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ VERSION = 2
 
 
 class FileEntry(msgspec.Struct):
-    """A file in an index.
+    """The entry of a file in ``index.json``.
 
     Args:
         basename: The path of the file in the folder.
         bytes: The size of the file in bytes.
-        hashes: A dict from algorithms to checksums of the file.
+        hashes: The checksums of the file, by the name of the algorithm.
     """
 
     basename: str
@@ -44,7 +44,7 @@ class FileEntry(msgspec.Struct):
 
 
 class ShardEntry(msgspec.Struct):
-    """A shard in an index.
+    """The entry of a shard in ``index.json``.
 
     Args:
         column_names: Sorted names of the columns.
@@ -55,7 +55,7 @@ class ShardEntry(msgspec.Struct):
         format: ``"mds"``.
         version: 2.
         compression: Compression of ``zip_data``.
-        hashes: Names of the algorithms of the checksums.
+        hashes: Names of the checksum algorithms.
         size_limit: Maximum number of bytes of a shard.
         zip_data: The compressed file.
     """
@@ -81,11 +81,11 @@ class Index(msgspec.Struct):
 
 
 def read_index(folder: str) -> Index:
-    """Return the index in a folder.
+    """Read the file ``index.json`` of a folder.
 
     Raises:
-        FileNotFoundError: there is no index.
-        DatasetError: the index is invalid. The message names the expected and the actual content.
+        FileNotFoundError: the folder has no ``index.json``.
+        DatasetError: ``index.json`` is invalid.
     """
     path = join(folder, INDEX)
     if not exists(path):
@@ -116,15 +116,15 @@ class Shard:
     """A shard, open for reading.
 
     Args:
-        folder: The folder that contains the index.
-        entry: The shard's entry in the index.
+        folder: The folder that contains ``index.json``.
+        entry: The entry of the shard in ``index.json``.
         fields: A dict from field names to the columns to read. ``None``: all columns except ``leave_out``.
         leave_out: A column that is not a field.
-        state: The expected state of the file; ``None``: any state.
+        state: The expected size and modification time of the file; ``None``: any.
 
     Raises:
         OSError: the shard cannot be opened.
-        DatasetError: the file does not match the index, or has columns that cannot be read.
+        DatasetError: the file does not match ``index.json``, or a selected column cannot be read.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Shard:
         self._key = self._column(leave_out) if leave_out in entry.column_names else None
 
     def _check_columns(self, config: bytes) -> None:
-        """Compare the columns in the index with the columns in the shard. Raises DatasetError."""
+        """Compare the columns in ``index.json`` and in the shard. Raises DatasetError."""
         try:
             found = msgspec.json.decode(config, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -174,7 +174,7 @@ class Shard:
                 )
 
     def verify(self) -> None:
-        """Check the file against the fastest checksum in the index. Raises DatasetError."""
+        """Check one checksum of the file: the fastest one in ``index.json``. Raises DatasetError."""
         hashes = self._entry.raw_data.hashes
         known = [name for name in hashes if hasattr(xxhash, name) or name in hashlib.algorithms_available]
         if hashes and not known:
@@ -192,7 +192,7 @@ class Shard:
             )
 
     def _column(self, name: str) -> tuple[int, Callable[[Data], Any]]:
-        """Return the position of a column, and its decoder."""
+        """Return the index of a column in a sample, and the function that decodes the column."""
         place = self._entry.column_names.index(name)
         try:
             encoding = encoding_of(self._entry.column_encodings[place])
@@ -203,12 +203,12 @@ class Shard:
         return place, partial(self._decoded, name, None if encoding.decode is as_bytes else encoding.decode)
 
     def place(self, row: int) -> FileRange:
-        """Return the begin and end of a sample in the file."""
+        """Return the range of a sample in the file."""
         begin, end = self.offsets[row : row + 2].tolist()
         return FileRange(self.file, begin, end - begin)
 
     def sample(self, row: int, data: Data) -> dict[str, Any]:
-        """Decode a sample from ``data``, its part of the file. If ``data`` is a view, ``bytes`` become views of it. Raises DatasetError."""
+        """Decode a sample from its bytes. If ``data`` is a view, the sample contains views instead of ``bytes``. Raises DatasetError."""
         return self._values(row, data, self._wanted)
 
     def key(self, row: int) -> str:

@@ -19,16 +19,16 @@ from highway.datasets.writing import writing_folder
 from highway.errors import ItemError
 from highway.parameters.ranges import Range
 
-_LARGEST = 1 << 32  # the largest offset
-_HASH = "xxh3_64"  # name of the checksum's algorithm in streaming
+_LARGEST = 1 << 32  # maximum position in a shard, because positions are uint32
+_HASH = "xxh3_64"  # name of the checksum algorithm in streaming
 
 
 class MDSWriter:
-    """Adds samples; see :func:`mds_writer`."""
+    """Writes samples into shards; see :func:`mds_writer`."""
 
     def __init__(self, folder: str, size_limit: int) -> None:
         self._folder, self._limit = folder, size_limit
-        self._columns: dict[str, str] = {}  # from the name of a column to its encoding
+        self._columns: dict[str, str] = {}  # the encoding of each column
         self._sizes: list[int | None] = []
         self._waiting: list[bytes] = []
         self._bytes = 0
@@ -39,8 +39,8 @@ class MDSWriter:
         """Append a sample.
 
         Raises:
-            ItemError: the fields differ from the fields of the first sample in their names or encodings.
-            ItemError: the sample has no fields, a field ``__key__``, or a value that no encoding can hold.
+            ItemError: the first sample had other fields, or fields of other types.
+            ItemError: the sample has no fields, or a field ``__key__``, or a value that no encoding supports.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -64,7 +64,7 @@ class MDSWriter:
         self.samples += 1
 
     def flush(self) -> None:
-        """Write a shard of the buffered samples."""
+        """Write the buffered samples into a shard."""
         samples, self._waiting, self._bytes = self._waiting, [], 0
         name = f"shard.{len(self.index.shards):05}.mds"
         entry = ShardEntry(
@@ -92,19 +92,20 @@ class MDSWriter:
 
 @contextmanager
 def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] = 1 << 26, durable: bool = False) -> Iterator[MDSWriter]:
-    """Write samples into a folder of MDS shards. The folder gets its final name only when it is complete.
+    """Write samples into a folder of MDS shards. The folder gets its final name only when all shards are complete.
 
-    All samples must have the same fields. The column ``__key__`` contains the keys.
+    All samples must have the same fields. The column ``__key__`` contains the keys of the samples.
 
     Args:
         path: The folder.
-        size_limit: Approximate maximum size of a shard in bytes. A larger sample gets its own shard.
-        durable: Whether to wait until all files are on the disk, so that they survive a crash of the machine.
+        size_limit: Maximum size of a shard in bytes, approximately. A sample that is larger gets its own shard.
+        durable: Whether to wait until all files are on the disk. The files then survive a crash of the machine.
 
     Raises:
         FileExistsError: the path is a file, or a folder that is not empty.
         OSError: a file cannot be written.
-        ItemError: a sample does not have the fields of the first sample, or has a value that MDS cannot hold (when the sample is added).
+        ItemError: a sample does not have the fields of the first sample, or has a value that MDS does not support (when the sample is
+            added).
     """
     with writing_folder(path, INDEX, durable) as folder:
         writer = MDSWriter(folder, min(size_limit, _LARGEST // 2))

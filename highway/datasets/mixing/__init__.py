@@ -1,4 +1,4 @@
-"""Mix several datasets into one dataset by weights.
+"""Mix several datasets into one dataset, in which each dataset has a weight.
 
 Begin with ``mixed``.
 """

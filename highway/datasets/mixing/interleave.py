@@ -1,4 +1,7 @@
-"""Compute the dataset and the sample at each position of a mix. The result is deterministic."""
+"""Compute which dataset and sample is at each position of a mix. The result is deterministic.
+
+A mix is a sequence of positions. Each position has a sample of one of the datasets.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,22 @@ Stop = Literal["first", "all", "restart"]
 WeightsAt = Callable[[int], Sequence[float]]
 Weights = list[float] | dict[int, list[float]] | WeightsAt
 
-_BITS = 24  # number of fractional bits of a share, so that a mix of less than 2**39 positions fits in 64 bits
+_BITS = 24  # number of fractional bits of a share; with 24 bits, a mix of less than 2**39 positions fits into 64 bits
 _ONE = 1 << _BITS
 _LONGEST = 1 << 38
-_ASKED = 1024  # minimum number of positions between two calls of a weight function, and maximum number of calls per epoch
+_ASKED = 1024  # minimum positions between two calls of a weight function, and approximate maximum of calls in an epoch
 _MOST_STEPS = 1 << 16
 
 
 class _Step(NamedTuple):
-    """Consecutive positions with the same weights: the first position, and the progress of each dataset and branch at this position."""
+    """Consecutive positions with the same weights.
+
+    Args:
+        begin: The first position.
+        shares: The share of the right half of each branch of the tree; see :class:`Interleave`.
+        parts: The fraction that each branch had left over from rounding, at the first position.
+        drawn: Number of samples of each dataset before the first position.
+    """
 
     begin: int
     shares: np.ndarray
@@ -29,7 +39,7 @@ class _Step(NamedTuple):
     drawn: np.ndarray
 
     def after(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``drawn`` and ``parts`` after ``count`` positions."""
+        """Return the values of ``drawn`` and ``parts`` after ``count`` positions."""
         taken, parts = np.array([count]), np.empty_like(self.parts)
         first = 1
         while first < len(self.parts):
@@ -43,32 +53,32 @@ class _Step(NamedTuple):
 
 
 class Interleave:
-    """The positions of an epoch of a mix.
+    """Computes the dataset and the sample at each position of an epoch.
 
-    The datasets are the leaves of a binary tree. A branch distributes its positions to its left and right half of the datasets, in
-    proportion to their weights and as evenly as integers allow. So after any number of positions, the number of samples from each dataset
-    differs from its share by at most two. The height of the tree is the number of steps to find the dataset at a position. Shares are
-    multiples of ``2**-24``.
+    The datasets are the leaves of a binary tree. Each branch divides its positions between its left and its right half, in proportion to
+    the weights and as evenly as possible. After any number of positions, the number of samples from a dataset therefore differs from the
+    dataset's share by at most two. To find the dataset at a position, the tree is followed from the root to a leaf. Shares are multiples of
+    ``2**-24``.
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
-        weights: Relative frequency of each dataset: a list, a dict from positions to the list that applies from this position on, or a
-            function of the position.
+        weights: Relative frequency of each dataset: a list of weights, a dict from positions to lists (a list is valid from its position
+            on), or a function that returns the list for a position. ``None``: all weights are equal.
         stop: When the epoch ends. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been read
-            completely. Until then, a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
-        length: Number of positions of the epoch. If given, the epoch ends after this number of positions, and ``stop`` does not determine
-            the end.
-        begin: The first position of this mix, if the earlier positions of the epoch belong to another mix.
-        given: Number of samples of each dataset in the epoch before ``begin``.
+            completely. A dataset that is read completely before the others is skipped (``"all"``) or starts again (``"restart"``).
+        length: Number of positions of the epoch. If ``length`` is given, ``stop`` does not determine when the epoch ends.
+        begin: The first position of this mix. Earlier positions of the epoch belong to another mix, after a resume with a different mix.
+        given: Number of samples of each dataset before the position ``begin`` of the epoch.
 
     Attributes:
         length: Number of positions of the epoch.
         drawn: Number of samples of each dataset in the epoch, int64 ``(D,)``.
-        given: Number of samples of each dataset before ``begin``, int64 ``(D,)``.
-        weights: The weights as a list, or as a dict from positions. If they are a function, the dict has the values that it returned.
+        given: Number of samples of each dataset before the position ``begin``, int64 ``(D,)``.
+        weights: The weights as a list, or as a dict from positions to lists. If the argument is a function, the dict contains the lists
+            that the function returned.
 
     Raises:
-        ConfigError: the epoch has no end.
+        ConfigError: the epoch would have no end.
         ConfigError: the number of weights differs from the number of datasets, or a weight is not valid.
     """
 
@@ -91,7 +101,7 @@ class Interleave:
         self._shares, self._parts, self._drawn = (np.stack([step[field] for step in steps]) for field in (1, 2, 3))
 
     def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return two int64 arrays: the dataset at each position, and the number of this dataset's samples before the position."""
+        """Return two int64 arrays: the dataset at each position, and how many samples this dataset had in the epoch before."""
         step = np.searchsorted(self._begins, positions, side="right") - 1
         count, node = positions - self._begins[step], np.ones_like(positions)
         for _ in range(self._leaves.bit_length() - 1):
@@ -105,15 +115,15 @@ class Interleave:
         return which, self._drawn[step, which] + count
 
     def drawn_before(self, position: int) -> np.ndarray:
-        """Return the number of samples of each dataset in the epoch before a position, int64 ``(D,)``."""
+        """Return how many samples each dataset has in the epoch before a position, int64 ``(D,)``."""
         step = int(np.searchsorted(self._begins, position, side="right")) - 1
         begin = int(self._begins[step])
         return _Step(begin, self._shares[step], self._parts[step], self._drawn[step]).after(position - begin)[0]
 
     def _steps(self, weights: Weights) -> Iterator[_Step]:
-        """Yield the steps of the epoch, and store its length."""
+        """Yield the steps of the epoch, and set ``length`` and ``drawn``."""
         position, drawn = self.begin, self.given
-        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that shares are rounded, and the first dataset comes first
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that shares are rounded, and the first dataset begins
         ended = drawn >= self._sizes if self._given is None and self._stop == "all" else np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:
@@ -147,7 +157,7 @@ class Interleave:
         )
 
     def _given_weights(self, weights: Weights) -> Iterator[tuple[int, list[float]]]:
-        """Yield lists of weights, each with the position where it ends."""
+        """Yield pairs: the position up to which a list of weights is valid, and this list."""
         last = _LONGEST if self._given is None else self._given
         if callable(weights):
             every = max(_ASKED, (self._given or int(self._sizes.sum())) // _ASKED)
@@ -177,7 +187,7 @@ class Interleave:
         return shares
 
     def _until(self, step: _Step, count: int, ended: np.ndarray) -> int:
-        """Return how many of ``count`` positions belong to a step. A step ends at the end of the epoch, or when a dataset is completed."""
+        """Return how many of the next ``count`` positions belong to a step. A step ends when a dataset is completed, or the epoch ends."""
         if self._given is not None or not self._turns(step.after(count)[0], ended):
             return count
         low, high = 0, count  # _turns() is false after ``low`` positions, and true after ``high``

@@ -1,4 +1,4 @@
-"""Mix several datasets into one dataset by weights."""
+"""Mix several datasets into one dataset, in which each dataset has a weight."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ from highway.parameters.ranges import Count, Predicate
 @checked
 @dataclass
 class MixedDataset:
-    """Mix several datasets by weights into one dataset.
+    """Mix several datasets into one dataset. Weights determine how often each dataset occurs.
 
-    Pass the mix to a reader, like any dataset. The order then depends only on the seed, the ranks divide the samples of the mix among them,
-    and a run can resume at any sample.
+    Pass the mix to a reader, like any other dataset. The order of the samples then depends only on the seed. In distributed training, the
+    reader divides the samples of the mix between the ranks. A run can resume at any sample.
 
-    A sample is a sample of one of the datasets. An epoch is a sequence of positions, and each position has one sample. The weights
-    determine the dataset of each position. After any number of positions, the number of samples from a dataset differs from its share by
-    at most two. If the reader shuffles, each pass over a dataset has a new order. The reader also shuffles the positions of the mix in
-    groups of 64. In the next epoch, each dataset continues at its next sample. So all samples of a dataset occur equally often.
+    An epoch is a sequence of positions. Each position has a sample of one of the datasets. The weights determine the dataset at each
+    position. After any number of positions, the number of samples from a dataset differs from the dataset's share by at most two. If the
+    reader shuffles, the samples of a dataset have a new order in each pass over the dataset. The reader also shuffles the positions within
+    groups of 64. In the next epoch, each dataset continues with its next sample. All samples of a dataset therefore occur equally often.
 
     Args:
-        datasets: Datasets, other mixes, or paths of datasets. All datasets must have samples of the same structure, so that a batch can
+        datasets: Datasets, other mixes, or paths of datasets. Samples of all datasets must have the same structure, because a batch can
             contain samples of several datasets.
-        weights: Relative frequency of each dataset, a number above 0. ``None``: all weights are equal. To change the weights within an
-            epoch, pass a dict from positions to the weights that apply from this position on, such as ``{0: [9, 1], 100_000: [1, 1]}``. Or
-            pass a function that returns the weights at a position. highway calls the function every 1,024 positions. In a long epoch,
-            highway calls it less often, about 1,000 times in total. In a dict or function, some weights can be 0.
-        stop: When an epoch ends. ``"all"``: when all datasets have been read completely. A completed dataset is skipped, so each sample
-            occurs once. ``"restart"``: when all datasets have been read completely, as for ``"all"``, but a completed dataset restarts
-            instead of being skipped. ``"first"``: before a dataset would repeat.
+        weights: Relative frequency of each dataset: a list of numbers above 0. ``None``: all weights are equal. To change the weights
+            within an epoch, pass a dict such as ``{0: [9, 1], 100_000: [1, 1]}``: from position 100,000 on, the weights are ``[1, 1]``. Or
+            pass a function that returns the weights for a position. highway calls the function every 1,024 positions, but at most about
+            1,000 times in an epoch. In a dict or function, some weights can be 0.
+        stop: When an epoch ends. ``"all"``: when all datasets have been read completely. A dataset that is completed before the others is
+            skipped until the end, so each sample occurs once. ``"restart"``: also when all datasets have been read completely, but a
+            completed dataset starts again. ``"first"``: before a dataset would repeat.
         length: Number of samples of an epoch. Requires ``stop="restart"``.
-        names: A name for each dataset. If the datasets have names, a run can resume with a different mix
-            (``allow_changed=["Reader.mixture"]``).
+        names: A name for each dataset. With names, a run can resume with a different mix (``allow_changed=["Reader.mixture"]``).
 
-    A sample of the mix is a sample of one of the datasets. ``mixed[5]`` returns the sample at position 5 of the order without shuffling.
+    A sample of the mix is a sample of one of the datasets. ``mixed[5]`` is the sample at position 5 if the reader does not shuffle.
 
     Raises:
-        ConfigError: the number of weights or names differs from the number of datasets, or a weight is not valid.
+        ConfigError: there are not as many weights or names as datasets, or a weight is not valid.
         ConfigError: an epoch would have no end, or the datasets have different class names (when the mix is first read).
         DatasetError: a dataset is empty (when the mix is first read).
 
@@ -82,7 +81,7 @@ class MixedDataset:
 
     @opened
     def parts(self) -> Parts:
-        """The concatenated datasets and their interleaving. A reader reads these parts."""
+        """The datasets of the mix, and the order in which they alternate. A reader reads these parts."""
         return Parts(self)
 
     def __len__(self) -> int:
@@ -96,15 +95,15 @@ class MixedDataset:
 
 
 class Parts(Joined):
-    """The concatenated samples of the datasets of a mix, and the interleaving.
+    """The datasets of a mix, concatenated, and the order in which they alternate.
 
     Args:
         mixed: The mix.
 
     Attributes:
-        datasets: The datasets. A nested mix is replaced by its parts.
+        datasets: The datasets. If a dataset is a mix, its parts.
         firsts: The index of the first sample of each dataset, int64 ``(D,)``.
-        interleave: The dataset and the sample of each position.
+        interleave: Computes the dataset and the sample at each position.
         mixed: The mix.
     """
 
@@ -133,7 +132,7 @@ class Parts(Joined):
 
 
 def opened_parts(dataset: Dataset) -> Dataset:
-    """Open a path, and return the dataset that a reader indexes. For a mix, return its parts, because the reader interleaves them."""
+    """Open a dataset that is given as a path. For a mix, return its parts, because the reader computes the order of a mix."""
     dataset = _opened(dataset)
     return dataset.parts if isinstance(dataset, MixedDataset) else dataset
 
@@ -143,7 +142,7 @@ def _opened(dataset: Dataset) -> Dataset:
 
 
 def positions_of(dataset: Dataset) -> int:
-    """Return the number of positions in an epoch: the samples of a dataset, or the positions of a mix."""
+    """Return the number of positions in an epoch: the length of a dataset, or of a mix."""
     return dataset.interleave.length if isinstance(dataset, Parts) else length_of(dataset)
 
 

@@ -1,1 +1,1 @@
-"""Arrays with one row per sample. ``rows`` reads ``.npy`` and ``.npz`` files, ``writer`` writes them, and ``zarr`` reads Zarr arrays."""
+"""Arrays with one row per sample. ``rows`` reads ``.npy`` and ``.npz``, ``writer`` writes both formats, and ``zarr`` reads Zarr arrays."""

@@ -1,4 +1,4 @@
-"""Random access to the rows of arrays in ``.npy`` and ``.npz`` files."""
+"""Random access to the rows of the arrays in ``.npy`` and ``.npz`` files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_LONGEST = 1 << 16  # maximum number of bytes of a header that are read
-_END = struct.Struct("<10xH10x")  # the end record of a zip archive: the number of files
-# The header of a file in a zip archive: its last two numbers are the lengths of the name and of the extra field.
+_LONGEST = 1 << 16  # maximum number of bytes of a header
+_END = struct.Struct("<10xH10x")  # the end record of a zip archive, which contains the number of files
+# The header of a file in a zip archive. The last two numbers are the lengths of the name and of the extra field.
 _LOCAL = struct.Struct("<26xHH")
 
 _PICKLED = "the array contains Python objects, which are pickled; save arrays of numbers or text"
@@ -36,14 +36,14 @@ _PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickle
 KEYS = "__key__"  # the array of a .npz file that contains the keys of the rows
 
 _MOST_TIMES = 1 << 16  # maximum ratio of an array's size to its compressed size; for zeros, deflate reaches 1032
-# The errors of zipfile and its decompressors for damaged data; bz2 raises OSErrors without a number.
+# The errors that zipfile and its decompressors raise for damaged data. bz2 raises OSErrors without errno.
 _BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 
-Rows = Callable[[Sequence[int]], np.ndarray]  # a function that returns rows by their indexes, stacked in new memory
+Rows = Callable[[Sequence[int]], np.ndarray]  # a function that returns rows by index, as a new array
 
 
 class StoredRows:
-    """Consecutive rows in a file.
+    """Reads rows that are consecutive in a file.
 
     Args:
         file: The file.
@@ -51,10 +51,10 @@ class StoredRows:
         offset: The position of the first row.
         shape: Shape of the array.
         dtype: Type of the array.
-        end: The position at which the array must end. ``None``: the array must end before or at the end of the file.
+        end: The position at which the array must end. ``None``: any position in the file.
 
     Raises:
-        DatasetError: the rows do not end at ``end``, or would end after the end of the file.
+        DatasetError: the array does not end at ``end``, or the file is too short for the array.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class StoredRows:
 
 
 class _NpyRows(StoredRows):
-    """The rows of an array as ``np.save`` writes it.
+    """Reads the rows of an array that ``np.save`` wrote.
 
     Args:
         file: The file.
         name: Name of the array in messages.
-        begin: The position of the array's header.
+        begin: The position of the header.
         end: The position at which the array must end.
-        pickled: The message of the error for an array of Python objects.
+        pickled: The error message for an array of Python objects.
 
     Raises:
-        DatasetError: the rows of the array cannot be read one by one.
+        DatasetError: the file is damaged, or rows of this array cannot be read one by one.
     """
 
     def __init__(self, file: UnchangingFile, name: str, begin: int, end: int, pickled: str = _PICKLED) -> None:
@@ -107,7 +107,7 @@ class _NpyRows(StoredRows):
 
 
 def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an array, whether it is in Fortran order, and its dtype. Raises DatasetError."""
+    """Return the shape of an array, whether the array is in Fortran order, and the dtype. Raises DatasetError."""
     try:
         version = np.lib.format.read_magic(stream)
         if version not in _HEADERS:
@@ -125,13 +125,13 @@ def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int,
 
 
 class _OfFile(ABC):
-    """Base class of datasets of one file with arrays."""
+    """Base class of datasets that read the arrays in one file."""
 
     path: str
 
     @abstractmethod
     def __getitems__(self, numbers: Sequence[int]) -> Any:
-        """Return some rows."""
+        """Return several rows."""
 
     def __getitem__(self, number: int) -> Any:
         return self.__getitems__([number])[0]
@@ -148,7 +148,7 @@ class _OfFile(ABC):
 @checked
 @dataclass
 class Npy(_OfFile):
-    """The rows of the array in a ``.npy`` file. The file is not mapped into memory.
+    """The rows of the array in a ``.npy`` file. highway reads the rows from the file, and does not map the file into memory.
 
     Args:
         path: The file, or its URL.
@@ -156,8 +156,8 @@ class Npy(_OfFile):
     A sample is one row as an array, or a number if the array has one dimension.
 
     Raises:
-        OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is not in ``.npy`` format, is incomplete, or has changed since it was opened.
+        OSError: the file cannot be opened (when the dataset is first read).
+        DatasetError: the file is not in ``.npy`` format, is incomplete, or has changed since the first read.
         DatasetError: the array contains Python objects, is a single value, or is in Fortran order.
 
     >>> np.save("points.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
@@ -177,12 +177,12 @@ class Npy(_OfFile):
         return int(self._rows.shape[0])
 
     def __getitems__(self, numbers: Sequence[int]) -> np.ndarray:
-        """Return several rows as one array. Consecutive rows are read at once."""
+        """Return several rows as one array. Consecutive rows are read together."""
         return self._rows([range(len(self))[number] for number in numbers])
 
 
 class _Columns:
-    """The rows of several arrays of equal length."""
+    """The arrays in a ``.npz`` file."""
 
     def __init__(self, path: str, verify: bool, trusted: bool) -> None:
         file = open_file(path)
@@ -200,7 +200,10 @@ class _Columns:
         except (DatasetError, StoreError):
             raise
         except (*_BAD_ZIP, EOFError, OSError, RuntimeError, ValueError, OverflowError) as error:
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: zipfile seeks to a negative position
+            if isinstance(error, OSError) and error.errno not in (
+                None,
+                errno.EINVAL,
+            ):  # EINVAL: from a seek to a negative position
                 raise
             raise DatasetError(f"{path}: not a .npz file, or damaged or truncated; {error}") from error
         file.check()
@@ -213,16 +216,16 @@ class _Columns:
 
 
 def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
-    """Check that no member is missing, because zipfile does not check the number of members. Raises zipfile.BadZipFile."""
+    """Check that the archive lacks no file. zipfile does not check the number of files. Raises zipfile.BadZipFile."""
     count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
-    if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # 0xFFFF: zip64
+    if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # zip64 archives have 0xFFFF here
         raise zipfile.BadZipFile(
             "the directory of the file does not end at the end of the file, or lists other arrays than the file contains"
         )
 
 
 def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, trusted: bool) -> tuple[Rows, int]:
-    """Return a reader of the rows of an array, and the number of rows."""
+    """Return a function that returns the rows of an array, and the number of rows."""
     if member.compress_type == zipfile.ZIP_STORED and not trusted:
         begin = member.header_offset + _LOCAL.size + sum(_LOCAL.unpack(file.read(member.header_offset, _LOCAL.size)))
         stored = _NpyRows(file, name, begin, begin + member.file_size, _PICKLED_NPZ)
@@ -235,7 +238,7 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
         size, found = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
         if size != found or member.file_size > _MOST_TIMES * member.compress_size:
             raise DatasetError(f"{name}: expected {size} bytes, for {shape} of {dtype}; found {found}, from {member.compress_size} bytes")
-        data = content.read()  # reads to the end, so that zipfile checks the checksum
+        data = content.read()  # at the end of the data, zipfile checks the checksum
     array: np.ndarray = np.ndarray(shape, dtype, data, order="F" if fortran else "C")
     return array.__getitem__, len(array)
 
@@ -249,19 +252,19 @@ class Npz(_OfFile):
 
     Args:
         path: The file, or its URL.
-        verify: Whether to check the checksums of all arrays on the first access, which reads the whole file. By default, only the checksums
+        verify: Whether to check the checksums of all arrays on the first access. This reads the whole file. By default, only the checksums
             of compressed arrays are checked.
-        trusted_pickle: Whether to load arrays of Python objects, as in files of tensorpack's NumpySerializer. These arrays are pickles,
-            which can run any code. Pass ``True`` only for a local file that you trust.
+        trusted_pickle: Whether to load arrays of Python objects, which tensorpack's NumpySerializer writes. These arrays are pickles.
+            Loading a pickle can run any code, so pass ``True`` only for a local file that you trust.
 
     A sample is a dict with one row of each array. A row is an array, or a number if the array has one dimension. The array ``__key__``,
-    which highway's writer adds, contains the keys of the samples. It is not a field. In a file of tensorpack's NumpySerializer, a sample is
-    a datapoint: a tuple or a dict.
+    which highway's writer adds, contains the keys of the samples, and is not a field. In a file of tensorpack's NumpySerializer, a sample
+    is a tuple or a dict.
 
     Raises:
-        OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is not in ``.npz`` format, is incomplete or damaged, or has changed since it was opened.
-        DatasetError: the file has no arrays, or the arrays differ in their number of rows.
+        OSError: the file cannot be opened (when the dataset is first read).
+        DatasetError: the file is not in ``.npz`` format, is incomplete or damaged, or has changed since the first read.
+        DatasetError: the file has no arrays, or the arrays have different numbers of rows.
         DatasetError: an array cannot be read, for the reasons listed in :class:`Npy`.
         ConfigError: ``trusted_pickle`` is true, but ``path`` is a URL.
 
@@ -292,10 +295,10 @@ class Npz(_OfFile):
         return self._columns.keys
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Consecutive rows are read at once."""
+        """Return several samples. Consecutive rows are read together."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
-        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # tensorpack wrote the file, so the rows are datapoints
+        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # a file of tensorpack, whose rows are whole samples
             return [row if isinstance(row, dict) else tuple(row) for row in columns.rows["buffer"](wanted)]
         values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
         return [dict(zip(columns.rows, row, strict=True)) for row in values]

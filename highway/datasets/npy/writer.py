@@ -1,4 +1,4 @@
-"""Write samples as the rows of arrays into ``.npy`` and ``.npz`` files."""
+"""Write samples into ``.npy`` and ``.npz`` files. A sample becomes a row of each array."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from highway.errors import ItemError
 
 
 class _Rows:
-    """The rows of an array that grows. They are in a file without a name, which disappears when the process ends."""
+    """Collects the rows of an array, in a temporary file without a name."""
 
     def __init__(self, name: str, first: np.ndarray, folder: str) -> None:
         self._name, self._shape, self._dtype = name, first.shape, first.dtype
-        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed by its writer
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # npz_writer() and npy_writer() close the file
 
     def add(self, value: Any) -> None:
-        self.file.write(alike(self._name, value, self._shape, self._dtype).tobytes())  # tobytes() returns the values in C order
+        self.file.write(alike(self._name, value, self._shape, self._dtype).tobytes())  # tobytes() always returns C order
 
     def save(self, out: IO[bytes], count: int) -> None:
         header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (count, *self._shape)}
@@ -36,7 +36,7 @@ class _Rows:
 
 
 class _Texts:
-    """Strings. They become an array at the end, when the longest string is known."""
+    """Collects strings. At the end, when the longest string is known, they become an array."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -53,20 +53,21 @@ class _Texts:
 
 
 class ColumnLike(Protocol):
-    """A collection of the values of one field."""
+    """Collects the values of one field."""
 
     def add(self, value: Any, /) -> None:
-        """Append a value. Raises ItemError if its shape or dtype differs from the shape or dtype of the first value."""
+        """Append a value. Raises ItemError if the first value had another shape or dtype."""
 
 
 C = TypeVar("C", bound=ColumnLike)
 
 
 class RowsWriter(Generic[C]):
-    """Appends the fields of samples to columns. All samples must have the same fields; see :func:`npz_writer`.
+    """Writes samples into columns, one for each field. All samples must have the same fields; see :func:`npz_writer`.
 
     Args:
-        column: Returns the column for a field, from the field's name and first value. The field ``__key__`` contains the keys.
+        column: Returns the column for a field. The arguments are the name and the first value of the field. The field ``__key__`` contains
+            the keys.
     """
 
     def __init__(self, column: Callable[[str, Any], C]) -> None:
@@ -75,11 +76,11 @@ class RowsWriter(Generic[C]):
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a row to each array.
+        """Append a sample.
 
         Raises:
-            ItemError: the fields differ from the fields of the first sample in their names, shapes or dtypes.
-            ItemError: the sample has no fields or a field ``__key__``, or no array can hold the value of a field.
+            ItemError: the first sample had other fields, or a field had another shape or dtype.
+            ItemError: the sample has no fields, or a field ``__key__``, or a value that no array can contain.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -111,10 +112,10 @@ def _listed(names: Mapping[str, Any]) -> str:
 
 
 def alike(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return a value as an array, and check its shape and dtype.
+    """Return a value as an array of this shape and dtype.
 
     Raises:
-        ItemError: the value is not an array, or its shape or dtype is wrong. The message names the field and a solution.
+        ItemError: the value is neither an array nor a number, or has another shape or dtype.
     """
     row = as_array(name, value)
     if (row.shape, row.dtype) != (shape, dtype):
@@ -129,7 +130,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
     """Return a value as an array. Numbers become int64, float64 or bool.
 
     Raises:
-        ItemError: the value is neither an array nor a number. The message names the field and a solution.
+        ItemError: the value is neither an array nor a number.
     """
     if (dtype := NUMBERS.get(type(value))) is not None:
         return np.asarray(value, dtype)
@@ -145,15 +146,15 @@ def as_array(name: str, value: Any) -> np.ndarray:
 def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
     """Write samples into an uncompressed ``.npz`` file. The file gets its final name only when it is complete.
 
-    All samples must have the same fields. Each field becomes an array with one row per sample. Numbers become int64, float64 or bool. Each
-    ``str`` takes as much space as the longest ``str`` of the same field. The array ``__key__`` contains the keys.
+    All samples must have the same fields. Each field becomes an array with one row per sample. Numbers become int64, float64 or bool. A
+    ``str`` takes as much space as the longest ``str`` in the same field. The array ``__key__`` contains the keys of the samples.
     """
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
         yield writer
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, column in writer.columns.items():
-                member = zipfile.ZipInfo(f"{name}.npy")  # without a time, so that equal samples give equal files
+                member = zipfile.ZipInfo(f"{name}.npy")  # without a time, so that equal samples result in equal files
                 with archive.open(member, "w", force_zip64=True) as out:
                     column.save(out, writer.samples)
 

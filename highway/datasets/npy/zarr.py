@@ -1,4 +1,4 @@
-"""Random access to the rows of Zarr arrays, by the package zarr."""
+"""Random access to the rows of Zarr arrays. The package zarr reads the arrays."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from highway.stores.url import shown
 class Zarr:
     """The rows of Zarr arrays, in format 2 or 3. All selected arrays must have the same number of rows.
 
-    To return one row, highway reads and decodes every chunk that contains a part of the row. Use a reader with ``shuffle="blocks"``, which
-    reads the rows of a chunk together.
+    To read one row, highway reads and decodes all chunks that contain parts of the row. Therefore use a reader with ``shuffle="blocks"``,
+    which reads the rows of a chunk together.
 
     Args:
         path: The folder of a group of arrays, or of one array. Arrays in subgroups are not read. A folder in an object store, such as S3,
             is copied to this machine.
-        fields: A dict from field names to names of arrays. ``{"image": "img;image"}`` reads the first of the arrays ``img`` and ``image``
-            that exists. ``None`` reads all arrays. ``fields`` must be ``None`` if ``path`` is one array.
+        fields: A dict from field names to names of arrays. ``{"image": "img;image"}`` reads the array ``img``, or the array ``image`` if
+            there is no array ``img``. ``None`` reads all arrays. If ``path`` is one array, ``fields`` must be ``None``.
 
     A sample is a dict with one row of each selected array. A row is an array, or a number if the Zarr array has one dimension. If ``path``
-    is a single array, a sample is a row of this array.
+    is one array, a sample is a row of this array, not a dict.
 
     Raises:
         ConfigError: zarr is not installed.
         ConfigError: ``fields`` is given, but ``path`` is one array.
-        FileNotFoundError: the group or array does not exist (when it is first read).
+        FileNotFoundError: the group or array does not exist (when the dataset is first read).
         DatasetError: the group or an array is damaged.
-        DatasetError: the selected arrays differ in their number of rows, or an array is a single value.
-        DatasetError: the group has none of the arrays that ``fields`` lists for a field.
+        DatasetError: the selected arrays have different numbers of rows, or an array is a single value.
+        DatasetError: the group has no array for a field in ``fields``.
 
     >>> import zarr
     >>> group = zarr.open_group("points.zarr", mode="w")
@@ -83,20 +83,20 @@ class Zarr:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Each chunk is read once, even if several of the samples need it."""
+        """Return several samples. A chunk is read once, even if several samples need the chunk."""
         wanted, places = np.unique([range(len(self))[number] for number in numbers], return_inverse=True)
         columns = {}
         for name, array in self._arrays.items():
             try:
                 columns[name] = array.oindex[wanted]
-            except Exception as error:  # codecs raise errors of many types for chunks that are damaged
+            except Exception as error:  # codecs raise many types of errors for damaged chunks
                 raise DatasetError(f"{self.locate(numbers[0])}: array {name!r} is damaged and cannot be read: {error}") from error
         if "" in columns:
             return [columns[""][place].copy() for place in places]
         return [{name: rows[place].copy() for name, rows in columns.items()} for place in places]
 
     def blocks(self) -> list[range]:
-        """Return the ranges of rows in each chunk, or in each shard of chunks, of the array with the most bytes."""
+        """Return ranges of rows. A range has the rows of a chunk (or of a shard, which contains chunks) of the largest array."""
         array = max(self._arrays.values(), key=lambda array: array.nbytes)
         size = (getattr(array, "shards", None) or array.chunks)[0]
         return [range(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
@@ -106,7 +106,7 @@ class Zarr:
         return f"{shown(self.path)}: row {number}"
 
     def fingerprint(self) -> str:
-        """Return a string that changes when a file below ``path`` is added, removed or written to. It also depends on ``fields``."""
+        """Return a string that changes when a file below ``path`` is added, removed or written to, or when ``fields`` changes."""
         root = local(self.path)
         files = ((name, os.path.join(root, name)) for name in files_below(root, hidden=()))
         return f"{fingerprint_of(files)} {self.fields}"

@@ -1,1 +1,1 @@
-"""Files of consecutive records: TFRecord, ArrayRecord, and the ``tf.train.Example`` that most of these records contain."""
+"""Files of consecutive records: TFRecord and ArrayRecord files, the ``tf.train.Example`` in most records, and Megatron-LM's tokens."""

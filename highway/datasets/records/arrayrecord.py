@@ -1,4 +1,4 @@
-"""Random access to the records of ArrayRecord files, and their writer. Both use Google's library for the format."""
+"""Read and write ArrayRecord files, with random access to the records. Google's library reads and writes the files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from highway.stores.unchanging import FileState, UnchangingFile
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # maximum open files, each open twice; the usual limit of a process is 1024 open files
+_OPEN = 100  # maximum number of readers, each with two open files; the usual limit of a process is 1024 open files
 _RANDOM = "readahead_buffer_size:0,max_parallelism:0"
-_BUFFER = 1 << 15  # bytes to read at once; a reader's default of 1 MiB would read too much
+_BUFFER = 1 << 15  # bytes to read at once; the library's default, 1 MiB, would read too much
 _GROUP = re.compile(r"group_size:(\d+)")
 
 
@@ -39,7 +39,7 @@ class _Reader:
         self.file = UnchangingFile(path, state)
         self.reader = _library().ArrayRecordReader(path, options=_RANDOM, file_reader_buffer_size=_BUFFER)
         self.length: int = self.reader.num_records()
-        if not self.reader.ok():  # the library raises no error for a truncated file, but reports no records
+        if not self.reader.ok():  # for a truncated file, the library raises no error, and reports no records
             raise DatasetError(
                 f"{path}: not an ArrayRecord file, or truncated: the end of the file, which lists the positions of the records, is missing"
             )
@@ -86,11 +86,11 @@ class _ArrayRecordFile:
 @checked
 @dataclass
 class ArrayRecord(Records):  # Records documents the parameters
-    """The records in ArrayRecord files, in the order of the files and of the records in them.
+    """The records in ArrayRecord files, in the order of the files, and of the records in each file.
 
-    Google's library array-record reads the files and checks the records. It reads only local files, so highway copies files from an object
-    store, such as S3, to this machine. If the writer compressed records in groups, reading one record decompresses its whole group, and
-    highway logs a warning.
+    Google's library array-record reads the files, and checks the records. The library reads only local files. highway therefore copies
+    files from an object store, such as S3, to this machine. If the writer compressed records in groups, reading a record decompresses the
+    whole group. In this case, highway logs a warning.
 
     A sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features.
 
@@ -100,7 +100,7 @@ class ArrayRecord(Records):  # Records documents the parameters
         OSError: a file cannot be opened (on the first access).
         DatasetError: a file is not an ArrayRecord file, is truncated, or has changed since it was opened.
         DatasetError: a record is damaged.
-        DatasetError: ``example`` is true, but a record is not an Example or lacks a feature in ``fields``.
+        DatasetError: ``example`` is true, but a record is not an Example, or lacks a feature in ``fields``.
 
     >>> samples = [{"text": "first", "label": 3}, {"text": "second", "label": 5}]
     >>> Pipeline([samples, ArrayRecordSink("train.array_record")]).run()
@@ -118,7 +118,7 @@ class ArrayRecord(Records):  # Records documents the parameters
 
 
 class ArrayRecordWriter:
-    """Adds records to a file; see :func:`arrayrecord_writer`."""
+    """Writes records into a file; see :func:`arrayrecord_writer`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -129,7 +129,7 @@ class ArrayRecordWriter:
         """Append a sample as an Example. The feature ``__key__`` contains the key.
 
         Raises:
-            TypeError: an Example cannot hold the value of a field.
+            TypeError: an Example cannot contain the value of a field.
         """
         self.write(encode_example(key, sample))
 
@@ -146,7 +146,7 @@ class ArrayRecordWriter:
         self.samples += 1
 
     def close(self) -> None:
-        """Write the remaining records, and the positions of all records. Raises the errors of :meth:`write`."""
+        """Write the remaining records, and the positions of all records. Raises OSError."""
         try:
             self._writer.close()
         except RuntimeError as error:
@@ -157,11 +157,11 @@ class ArrayRecordWriter:
 def arrayrecord_writer(path: str, durable: bool = False) -> Iterator[ArrayRecordWriter]:
     """Write an ArrayRecord file. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
-    Each record is compressed separately, so reading in any order is equally fast.
+    Each record is compressed separately, so that random access is fast.
 
     Args:
         path: The path or URL of the file.
-        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+        durable: Whether to wait until the file is on the disk. The file then survives a crash of the machine.
 
     >>> with arrayrecord_writer("train.array_record") as writer:
     ...     writer.add("0001", {"image": jpeg, "label": 3})

@@ -1,4 +1,4 @@
-"""``tf.train.Example``, decoded and written without TensorFlow.
+"""Decode and encode ``tf.train.Example`` without TensorFlow.
 
 ::
 
@@ -9,12 +9,13 @@
     message FloatList { repeated float value = 1; }           // packed, or one by one
     message Int64List { repeated int64 value = 1; }           // packed, or one by one
 
-An Example holds bytes, int64 and float32, and lists of these without a shape. If a field has another type or shape, the writer adds the
-feature ``__types__``: JSON that describes the original type of each such field. A dtype (``"<i4"``) stands for a number, a dtype and a
-shape (``["<f8", [2, 3]]``) for an array, and ``"str"`` for a string. ``"ten"`` and ``"json"`` are extensions of a file in a shard with the
-same bytes (:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, are stored in ``int64_list``.
-float16 and float32 are stored in ``float_list``. All other arrays are stored in ``bytes_list``, as bytes in C order, little-endian, for
-``tf.io.decode_raw``.
+A feature of an Example is a list of bytes, int64 or float32. If a field has another type or a shape, the writer adds the feature
+``__types__``. Its value is JSON with the original types of these fields: a dtype (``"<i4"``) is a number, a dtype and a shape
+(``["<f8", [2, 3]]``) are an array, and ``"str"`` is a string. Other types, such as ``"json"``, are file extensions:
+:mod:`highway.datasets.field_codecs` encoded the field.
+
+Integers of up to 64 bits are stored in ``int64_list``, except uint8 and uint64. float16 and float32 are stored in ``float_list``. All other
+arrays are stored in ``bytes_list``, in C order, little-endian. ``tf.io.decode_raw`` can read these bytes.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ import numpy as np
 from highway.datasets.field_codecs import IMAGES, decode_field, encode_field
 from highway.datasets.records.protobuf import Data, read_fields, read_int64s, read_varint, write_bytes, write_int64s
 
-KEY, TYPES = "__key__", "__types__"  # features that hold a sample's key and the types of its fields
-_FIRST, _SECOND, _FLOATS = 0x0A, 0x12, 0x0D  # tags: bytes as field 1 and 2, a float as field 1
+KEY, TYPES = "__key__", "__types__"  # the features with the key of a sample, and with the types of its fields
+_FIRST, _SECOND, _FLOATS = 0x0A, 0x12, 0x0D  # protobuf tags: bytes as field 1, bytes as field 2, a float as field 1
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 0x0A, 0x12, 0x1A
 _LISTS = (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST)
 _DTYPES = {_FLOAT_LIST: np.float32, _INT64_LIST: np.int64}
-_BEGIN = re.compile(  # features, entry and name; then the feature, its list and its one value with their lengths
+_BEGIN = re.compile(  # the features, the entry and the name; then the feature, its list and its value, each with its length
     rb"\n[\x80-\xff]{0,9}[\x00-\x7f]\n[\x80-\xff]?[\x00-\x7f]\n%c%b\x12([\x00-\x7f])\n([\x00-\x7f])\n([\x00-\x7f])"
     % (len(KEY), KEY.encode()),
     re.DOTALL,
@@ -49,16 +50,17 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
     """Return the features of an Example.
 
     Args:
-        data: The bytes.
-        wanted: The names of the features to decode; ``None``: all.
-        views: Whether ``bytes`` are allowed to be views of a ``memoryview``.
+        data: The bytes of the Example.
+        wanted: The names of the features to decode; ``None``: all features.
+        views: Whether the result can contain views of ``data`` instead of ``bytes``.
 
     Returns:
-        Features by name: ``bytes``, an int64 or a float32. If a feature has several values, a list of bytes or an array. Values of
-        :func:`encode_example` have their original types. A feature without a value is omitted.
+        A dict of features. A feature with one value is ``bytes``, an int64 or a float32. A feature with several values is a list of
+        ``bytes``, or an array. If :func:`encode_example` wrote the Example, all values have their original types. A feature without a value
+        is omitted.
 
     Raises:
-        ValueError: the bytes are not an Example, are incomplete, or are a SequenceExample.
+        ValueError: the bytes are not an Example, or are incomplete.
     """
     found: dict[str, Any] = {}
     for encoded, content, begin, end in _features(data):
@@ -77,17 +79,17 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
 
 
 def _copied(value: Any) -> Any:
-    """Return a feature that holds no views of its input."""
+    """Return a feature, with ``bytes`` instead of views."""
     if isinstance(value, list):
         return list(map(bytes, value))
     return bytes(value) if isinstance(value, memoryview) else value
 
 
 def key_of(data: Data, name: str) -> str | None:
-    """Return the key in a feature of an Example, as a string; ``None`` if the Example has no such feature.
+    """Return the key of a sample, which is in the feature ``name``. Return ``None`` if the Example has no such feature.
 
     Raises:
-        ValueError: the data are not an Example, or are incomplete.
+        ValueError: the bytes are not an Example, or are incomplete.
         ValueError: the feature is neither a string nor a number.
     """
     for found, content, begin, end in _features(data):
@@ -102,7 +104,7 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key if it is the first feature, as in highway's files. ``None``: another feature is first, or the key is too long."""
+    """Return the key if it is the first feature, as in highway's files, and ``start`` contains all of it. Otherwise return ``None``."""
     if (found := _BEGIN.match(start)) is None:
         return None
     begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]
@@ -114,7 +116,7 @@ Place = tuple[Data, int, int]  # the data that contains a message, and the begin
 
 
 def _features(data: Data) -> list[tuple[bytes, Data, int, int]]:
-    """Return the name and place of each feature."""
+    """Return the name and place of each feature; see :data:`Place`."""
     found: list[tuple[bytes, Data, int, int]] = []
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag == _SECOND:
@@ -128,7 +130,7 @@ def _features(data: Data) -> list[tuple[bytes, Data, int, int]]:
 
 def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, Data, int, int]:
     """Return the name and place of a feature."""
-    if end - begin > 3 and data[begin] == _FIRST:  # the usual form: a short name, and then the feature up to the end
+    if end - begin > 3 and data[begin] == _FIRST:  # the usual case: a short name, and then the feature
         middle = begin + 2 + data[begin + 1]
         kind, first = _single(data, middle, end)
         if kind == _SECOND and data[begin + 1] < 0x80:
@@ -139,7 +141,7 @@ def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, Data, int, int]:
 
 
 def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
-    """Return the place of a message that comes in pieces, after concatenating the pieces, as Protocol Buffers requires."""
+    """Concatenate the pieces of a message, and return its place. Protocol Buffers allows a message to be in several pieces."""
     if len(pieces) == 1:
         return data, *pieces[0]
     joined = b"".join(data[begin:end] for begin, end in pieces)
@@ -147,7 +149,7 @@ def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
 
 
 def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
-    """Return the tag of a message's only field, and the position of its bytes. Return zeros if the message is not one field of bytes."""
+    """Return the tag and position of the only field of a message. Return zeros if the message is not a single field of bytes."""
     if end - begin < 2:
         return 0, 0
     size, first = data[begin + 1], begin + 2
@@ -157,26 +159,26 @@ def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
 
 
 def _feature(data: Data, begin: int, end: int) -> Any:
-    """Return a feature. If the data are a view, its bytes are views, too."""
+    """Return a feature. If ``data`` is a view, the feature contains views instead of ``bytes``."""
     kind, first = _single(data, begin, end)
     if kind not in _LISTS:
         lists = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
         if not lists:
             return None
-        kind = lists[-1][0]  # if there are several kinds, the last kind counts, with all its pieces, as for any oneof
+        kind = lists[-1][0]  # in a oneof, only the last kind is valid, with all its pieces
         last = takewhile(lambda field: field[0] == kind, reversed(lists))
         data, first, end = _merged(data, [(first, end) for _, first, end in last][::-1])
     tag, start = _single(data, first, end)
     if kind == _INT64_LIST and tag == _FIRST and 0 < end - start <= 2 and data[end - 1] < 0x80:
         value, stop = read_varint(data, start)
-        if stop == end:  # a number alone, as labels are
+        if stop == end:  # a single small number, such as a label
             return np.int64(value)
     parts = [(tag, start, end)] if tag == _FIRST else read_fields(data, first, end)
     if kind == _BYTES_LIST:
         items = [data[start:stop] for tag, start, stop in parts if tag == _FIRST]
         return items[0] if len(items) == 1 else items
     convert = _floats if kind == _FLOAT_LIST else _int64s
-    arrays = [convert(data, *part) for part in parts if part[0] >> 3 == 1]  # other fields belong to a later version
+    arrays = [convert(data, *part) for part in parts if part[0] >> 3 == 1]  # skip fields of later versions
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.empty(0, _DTYPES[kind])
     return array[0] if len(array) == 1 else array
 
@@ -202,7 +204,7 @@ def _int64s(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
 
 @lru_cache
 def _restoring(types: bytes) -> dict[str, Callable[[Any], Any]]:
-    """Return for each field in ``__types__`` the function that restores its original value."""
+    """Return a function for each field in ``__types__``. The function restores the original value."""
     try:
         return {name: _restorer(kind) for name, kind in json.loads(types).items()}
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -231,10 +233,10 @@ def _array_of(dtype: np.dtype[Any], shape: Sequence[int], value: Any) -> np.ndar
 
 
 def encode_example(key: str, sample: Mapping[str, Any]) -> bytes:
-    """Return a sample as an Example, with its key and the types of its fields.
+    """Encode a sample as an Example, with the key and the types of the fields.
 
     Raises:
-        TypeError: an Example cannot hold a field. The message names the field and a solution.
+        TypeError: an Example cannot contain the value of a field, or the name of a field is reserved.
     """
     types: dict[str, Any] = {}
     entries = [_entry(KEY, write_bytes(_BYTES_LIST, write_bytes(_FIRST, key.encode())))]
@@ -255,7 +257,7 @@ def _entry(name: str, feature: bytes) -> bytes:
 
 
 def _encoded(name: str, value: Any) -> tuple[bytes, Any]:
-    """Return a value as a Feature, and its type if the feature does not determine it."""
+    """Encode a value as a Feature. Also return its type for ``__types__``, or ``None`` if the feature has this type."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return write_bytes(_BYTES_LIST, write_bytes(_FIRST, bytes(value))), None
     if isinstance(value, str):

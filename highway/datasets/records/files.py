@@ -1,4 +1,4 @@
-"""Common base of datasets of records in several files. Records are bytes or Examples."""
+"""Base class of datasets that read the records of several files. A record is bytes, or a ``tf.train.Example``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as '
 
 
 class ReadPlan(NamedTuple):
-    """How to read records: ranges of a file, and a decoder of their contents. Ranges of several files can be read together."""
+    """A plan to read records: ranges of a file, and a function that returns the records in their contents.
+
+    The ranges of several plans can be read together.
+    """
 
     ranges: Sequence[FileRange]
     records: Callable[[Sequence[bytes]], Sequence[Data]]
@@ -34,17 +37,17 @@ class RecordFile(Protocol):
     """The records of one file."""
 
     path: str
-    is_here: bool  # whether the file is on this machine, not in a store
+    is_here: bool  # whether the file is on this machine, not in an object store
 
     def __len__(self) -> int: ...
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
-        """Yield records by their indexes in the file. A large record is valid only until the next record, which can reuse its memory."""
+        """Yield records by index. A large record is valid only until the next record is requested, because its memory can be reused."""
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
-        """Return a plan to read several records at once. Large records are views."""
+        """Return a plan to read several records together. Large records are views."""
 
     def start(self, number: int) -> bytes:
-        """Return the first bytes of a record: some hundred bytes, or all."""
+        """Return the first bytes of a record. A short record is returned completely."""
 
 
 class _Files:
@@ -55,12 +58,12 @@ class _Files:
         self.spans = Spans(map(len, files))
 
     def place(self, number: int) -> tuple[RecordFile, int]:
-        """Return the file of a record, and its index there. Raises IndexError."""
+        """Return the file of a record, and the index of the record in the file. Raises IndexError."""
         file, row = self.spans.place(number)
         return self.files[file], row
 
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
-        """Yield records by their indexes. Consecutive requests for the same file are read together."""
+        """Yield records by index. Consecutive indexes that belong to one file are read together."""
         if not self._are_here or len(numbers) == 0:
             return self.read_at_once(numbers)
         if len(self.files) == 1:
@@ -70,12 +73,12 @@ class _Files:
         return chain.from_iterable(file.read(rows) for file, rows in self._neighbours(numbers))
 
     def _neighbours(self, numbers: Sequence[int]) -> list[tuple[RecordFile, list[int]]]:
-        """Group requested records: return the file and the indexes of each run of records of one file."""
+        """Group consecutive indexes that belong to one file. Return the file and the indexes in the file of each group."""
         runs = (list(places) for _, places in groupby(map(self.place, numbers), lambda place: id(place[0])))
         return [(places[0][0], [row for _, row in places]) for places in runs]
 
     def read_at_once(self, numbers: Sequence[int]) -> list[Data]:
-        """Return records by their indexes. Large records are views."""
+        """Return records by index. Large records are views."""
         plans = [file.plan(rows) for file, rows in self._neighbours(numbers)]
         contents = iter(read_ranges([wanted for plan in plans for wanted in plan.ranges]))
         return [record for plan in plans for record in plan.records([next(contents) for _ in plan.ranges])]
@@ -83,15 +86,17 @@ class _Files:
 
 @dataclass
 class Records(PartedDataset):
-    """Random access to the records of files, in the order of the files and of their records.
+    """Random access to the records of files, in the order of the files, and of the records in each file.
 
     Args:
-        paths: A path, a URL, a pattern such as ``"train-*"``, or a list of these. Braces expand. The files that match a pattern are sorted.
-        example: Whether records are ``tf.train.Example``. A sample is then a dict of features. A feature with one value is ``bytes`` or a
-            number (int64, float32). A feature with several values is a list of ``bytes`` or an array. A feature without values is skipped.
-            Records of highway's writer have their original dtypes and shapes.
+        paths: A path, a URL, a pattern such as ``"train-*"``, or a list of these. Braces are expanded. The files that match a pattern are
+            sorted.
+        example: Whether a record is a ``tf.train.Example``. A sample is then a dict of features. A feature with one value is ``bytes`` or a
+            number (int64, float32). A feature with several values is a list of ``bytes``, or an array. A feature without values is skipped.
+            If highway wrote the file, fields have their original dtypes and shapes.
         fields: A dict from field names to the features to decode: ``{"image": "image/encoded", "label": "image/class/label"}``. ``"a;b"``
-            decodes the first of the features ``a`` and ``b`` that exists. ``None`` decodes all features under their own names.
+            decodes the feature ``a``, or the feature ``b`` if there is no feature ``a``. ``None`` decodes all features under their own
+            names.
         key: The feature that contains the key of a sample. ``None`` uses ``__key__``, which highway's writer adds. If the first record has
             no feature ``__key__``, the samples have no keys.
     """
@@ -127,8 +132,8 @@ class Records(PartedDataset):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Consecutive records are read at once."""
-        records = self._files.read(numbers)  # an iterator, so that only one record is held at a time
+        """Return several samples. Consecutive records are read together."""
+        records = self._files.read(numbers)  # an iterator, so that only one record is in memory at a time
         return list(map(self._decoded, numbers, records)) if self.example else list(map(bytes, records))
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
@@ -147,12 +152,12 @@ class Records(PartedDataset):
             raise DatasetError(f"{self.locate(number)}: {self._bad_example(record, error)}") from error
 
     def _bad_example(self, record: Data, error: ValueError) -> str:
-        """Return the reason why a record is not an Example."""
+        """Return why a record is not an Example, for the error message."""
         return str(error)
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The keys of the samples, each read on request; ``None`` if they have no keys."""
+        """The keys of the samples. A key is read when it is requested. ``None`` if the samples have no keys."""
         return LazyKeys(self._key, len(self)) if self._has_keys else None
 
     @opened
@@ -180,7 +185,7 @@ class Records(PartedDataset):
             raise DatasetError(f"{self.locate(number)}: {self._bad_example(record, error)}") from error
 
     def locate(self, number: int) -> str:
-        """Return the file of a record and its index there."""
+        """Return the file of a record, and the index of the record in the file."""
         file, row = self._files.place(number)
         return f"{file.path}: record {row}"
 

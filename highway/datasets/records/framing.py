@@ -1,10 +1,11 @@
-"""The framing of TFRecord files: a length and its checksum precede each record, and a checksum of the data follows it.
+"""The framing of TFRecord files. Before each record, there are its length and a checksum of the length. After each record, there is a
+checksum.
 
 ::
 
     uint64 length, uint32 checksum of these eight bytes, length bytes of data, uint32 checksum of the data     all little-endian
 
-A checksum is a CRC-32C whose bits are rotated right by 15, plus 0xa282ead8. https://www.tensorflow.org/tutorials/load_data/tfrecord
+A checksum is a CRC-32C, rotated right by 15 bits, plus 0xa282ead8. https://www.tensorflow.org/tutorials/load_data/tfrecord
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from highway.extras import import_extra
 from highway.stores.file import open_file
 from highway.stores.unchanging import UnchangingFile
 
-HEADER, FOOTER = 12, 4  # bytes before and after a record's data
+HEADER, FOOTER = 12, 4  # number of bytes before and after the data of a record
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _DELTA = 0xA282EAD8
 VERSION = "tfrecord 1"  # version of the index of a file
-WINDOW = 1 << 20  # bytes that are scanned at once, if they contain many records
+WINDOW = 1 << 20  # number of bytes to scan at once, if they contain many records
 _MANY = 32
-HEADERS_AT_ONCE = 1 << 16  # headers whose checksums are checked together
+HEADERS_AT_ONCE = 1 << 16  # number of headers to check together
 _COMPRESSED = {b"\x1f\x8b": "GZIP", b"\x78\x01": "ZLIB", b"\x78\x5e": "ZLIB", b"\x78\x9c": "ZLIB", b"\x78\xda": "ZLIB"}
 
 
@@ -41,7 +42,7 @@ def _crc32c() -> Any:
 
 
 def checksum(data: bytes) -> int:
-    """Return the checksum of some bytes."""
+    """Return the checksum of bytes."""
     crc: int = _crc32c()(data)
     return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFF_FFFF
 
@@ -53,12 +54,12 @@ def framed(data: bytes) -> bytes:
 
 
 def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequence[Data], begins: Sequence[int]) -> None:
-    """Raise DatasetError if the data of a record do not match their checksum.
+    """Raise DatasetError if a record does not match its checksum.
 
     Args:
         file: The file, for messages.
         records: The data of each record.
-        footers: The checksum after each record's data.
+        footers: The checksum of each record, as bytes.
         begins: The position of each record in the file.
     """
     contents = (np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data for data in records)  # crc32c takes no memoryview
@@ -75,13 +76,13 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
 
 
 def _masked(crcs: np.ndarray) -> np.ndarray:
-    """Return the checksums for CRC-32Cs, uint32."""
+    """Convert CRC-32Cs to checksums, uint32."""
     masked: np.ndarray = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_DELTA)
     return masked
 
 
 def index_of(path: str) -> Group:
-    """Return the index of a file: one array uint32 or uint64 ``(N + 1,)``, with the position of each record and then the size of the file.
+    """Return the index of a file. It is one array ``(N + 1,)``, uint32 or uint64: the positions of the records, and the size of the file.
 
     Raises:
         DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the position.
@@ -119,13 +120,13 @@ def _scanned(file: UnchangingFile) -> np.ndarray:
 
 
 def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: array[int], first: int) -> None:
-    """Raise DatasetError if one of several lengths does not fit its checksum.
+    """Raise DatasetError if a length does not match its checksum.
 
     Args:
         file: The file.
-        headers: Lengths and checksums.
-        offsets: The positions of records in the file.
-        first: The index in ``offsets`` of the first header.
+        headers: The lengths and their checksums, concatenated.
+        offsets: The positions of the records in the file.
+        first: The index in ``offsets`` of the record to which the first header belongs.
     """
     rows = np.frombuffer(bytes(headers), np.uint8).reshape(-1, HEADER)
     tables, zeros = _tables()
@@ -155,9 +156,11 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
 
 @cache
 def _tables() -> tuple[np.ndarray, int]:
-    """Return tables to compute the CRC-32C of many 8-byte lengths at once, uint32 ``(8, 256)``, and the CRC-32C of eight zeros.
+    """Return tables for computing the CRC-32Cs of many 8-byte lengths together, and the CRC-32C of eight zero bytes.
 
-    Entry ``[place, byte]`` is the XOR difference to the CRC-32C of eight zeros if ``byte`` is at ``place``.
+    The tables are uint32 ``(8, 256)``. Entry ``[place, byte]`` is what the CRC-32C of eight zero bytes must be XORed with, if ``byte``
+    replaces the zero at ``place``.
+
     """
     crc, size = _crc32c(), _LENGTH.size
     zeros = crc(bytes(size))

@@ -1,10 +1,11 @@
-"""Random access to the sequences of Megatron-LM's indexed datasets: a file of tokens, ``.bin``, and its index, ``.idx``.
+"""Random access to the sequences in indexed datasets of Megatron-LM. The file ``.bin`` contains the tokens, and the file ``.idx`` is the
+index.
 
-The index is little-endian. Its header is ``MMIDIDX\\0\\0``, the version (uint64, 1), the code of the tokens' dtype (uint8), the number of
-sequences and the number of document boundaries (uint64 each). Three arrays follow: the length of each sequence (int32), its position in
-``.bin`` in bytes (int64), and the boundaries of the documents as numbers of sequences (int64). An int8 per sequence can follow: the mode of
-multimodal data. Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. highway does not read Megatron-LM's older format,
-``TNTIDX``.
+The index is little-endian. The header is ``MMIDIDX\\0\\0``, the version (uint64, 1), a code for the dtype of the tokens (uint8), the number
+of sequences, and the number of document boundaries (uint64 each). Three arrays follow: the length of each sequence (int32), the position of
+each sequence in ``.bin`` in bytes (int64), and the document boundaries as indexes of sequences (int64). In multimodal datasets, the mode of
+each sequence (int8) follows. Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. highway does not read Megatron-LM's
+older format, ``TNTIDX``.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from highway.stores.url import shown
 _HEADER = struct.Struct("<9sQBQQ")
 _MAGIC = b"MMIDIDX\0\0"
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
-_BLOCK = 1 << 20  # approximate bytes of a block
+_BLOCK = 1 << 20  # approximate bytes of the sequences in a block
 
 
 class _Index(NamedTuple):
     """The content of an index.
 
     Args:
-        tokens: The file of the tokens.
-        dtype: Their dtype.
-        lengths: Tokens of each sequence, int32 ``(N,)``.
+        tokens: The file ``.bin``.
+        dtype: The dtype of the tokens.
+        lengths: Number of tokens of each sequence, int32 ``(N,)``.
         offsets: The position of each sequence in bytes, int64 ``(N,)``.
-        modes: The mode of each sequence, int8 ``(N,)``, if the file has them.
+        modes: The mode of each sequence, int8 ``(N,)``; ``None`` if the index has no modes.
     """
 
     tokens: UnchangingFile
@@ -51,15 +52,15 @@ class _Index(NamedTuple):
 @checked
 @dataclass
 class MegatronIndexed:
-    """The sequences of tokens in an indexed dataset of Megatron-LM, in order.
+    """The sequences of tokens in an indexed dataset of Megatron-LM.
 
     Args:
-        path: The path or URL of the file ``.idx`` or ``.bin``, or their name without the suffix, as for Megatron's ``--data-path``.
+        path: The path or URL of the file ``.idx`` or ``.bin``. The suffix can be omitted, as in Megatron's ``--data-path``.
 
-    A sample is a dict: ``tokens``, an array ``(n,)`` of the file's dtype, and ``mode``, an int8, if the index has modes.
+    A sample is a dict. ``tokens`` is an array ``(n,)`` with the dtype of the file. If the index has modes, ``mode`` is an int8.
 
     Raises:
-        OSError: a file cannot be opened (when it is first read).
+        OSError: a file cannot be opened (when the dataset is first read).
         DatasetError: the file ``.idx`` is not valid, or does not match the file ``.bin``.
         DatasetError: one of the files has changed since it was opened.
 
@@ -111,13 +112,13 @@ class MegatronIndexed:
         return self._index.lengths if kind == "tokens" else None
 
     def blocks(self) -> list[range]:
-        """Return ranges of indexes. Each range has about a megabyte of tokens."""
+        """Return ranges of sample indexes. The tokens of a range have about a megabyte."""
         ends = np.cumsum(self._index.lengths, dtype=np.int64) * self._index.dtype.itemsize
         cuts = np.searchsorted(ends, np.arange(_BLOCK, ends[-1] if len(ends) else 0, _BLOCK))
         return [range(*block) for block in pairwise(np.unique([0, *cuts, len(ends)]).tolist())]
 
     def locate(self, number: int) -> str:
-        """Return the file and the number of a sequence."""
+        """Return the file and the index of a sequence."""
         return f"{shown(self._file('.bin'))}: sequence {number}"
 
     def fingerprint(self) -> str:
@@ -126,10 +127,10 @@ class MegatronIndexed:
 
 
 def _parsed(content: bytes, tokens: UnchangingFile) -> _Index:
-    """Return the content of an index.
+    """Parse an index.
 
     Raises:
-        ValueError: it is not valid, or does not fit the tokens.
+        ValueError: the index is not valid, or does not match the file of the tokens.
     """
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
         raise ValueError(f"the file begins with {content[:9]!r}; expected an index of Megatron-LM, which begins with {_MAGIC!r}")

@@ -1,8 +1,9 @@
-"""The parts of the wire format of Protocol Buffers that ``tf.train.Example`` and Caffe's ``Datum`` use.
+"""Read and write Protocol Buffers, as far as ``tf.train.Example`` and Caffe's ``Datum`` need it.
 
-A message consists of consecutive fields. A field is a varint, ``number << 3 | type``, and its value. The type defines the value: a varint
-(0), eight bytes (1), a length as a varint and the bytes (2), or four bytes (5). A varint holds seven bits per byte, the lowest bits first.
-The highest bit of a byte is 1 if another byte follows. https://protobuf.dev/programming-guides/encoding/
+A message consists of fields. A field is a tag, ``number << 3 | type``, and a value. The tag is a varint: an integer with seven bits per
+byte, lowest bits first. If another byte follows, the highest bit of a byte is 1. The type determines the form of the value: a varint (0),
+eight bytes (1), a length as a varint and this number of bytes (2), or four bytes (5). Source:
+https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Iterable
 import numpy as np
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # types
-_LONGEST = 10  # maximum bytes of a varint, which has 64 bits
+_LONGEST = 10  # maximum bytes of a varint of 64 bits
 
 Data = bytes | memoryview
-Field = tuple[int, int, int]  # the tag, and the start and end of the content; for a varint, the value in place of the start
+Field = tuple[int, int, int]  # the tag, and the begin and end of the value; for a varint, the value itself and the end
 
 
 def read_fields(data: Data, at: int, end: int) -> list[Field]:
     """Return the fields of the message between two positions.
 
     Raises:
-        ValueError: the message is invalid or incomplete. A wrong length allocates no memory.
+        ValueError: the message is invalid or incomplete.
     """
     found: list[Field] = []
     try:
@@ -53,7 +54,7 @@ def read_fields(data: Data, at: int, end: int) -> list[Field]:
 
 
 def read_varint(data: Data, at: int) -> tuple[int, int]:
-    """Return an unsigned varint, and the position of its end.
+    """Return the value of an unsigned varint, and the position after the varint.
 
     Raises:
         ValueError: the varint is incomplete or too long.
@@ -94,7 +95,7 @@ def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:
 
 
 def write_varint(value: int) -> bytes:
-    """Return an integer of 64 bits as a varint; a negative integer takes ten bytes."""
+    """Encode an integer of 64 bits as a varint. A negative integer takes ten bytes."""
     value &= 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while value >= 0x80:
@@ -105,10 +106,10 @@ def write_varint(value: int) -> bytes:
 
 
 def write_int64s(values: Iterable[int]) -> bytes:
-    """Return integers as consecutive varints."""
+    """Encode integers as consecutive varints."""
     return b"".join(map(write_varint, values))
 
 
 def write_bytes(tag: int, data: bytes) -> bytes:
-    """Return a field that contains bytes, or a nested message."""
+    """Encode a field that contains bytes or a message."""
     return b"%c%b%b" % (tag, write_varint(len(data)), data)

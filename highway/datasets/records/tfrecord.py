@@ -1,4 +1,4 @@
-"""Random access to the records of TFRecord files, and their writer."""
+"""Read and write TFRecord files, with random access to the records."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from highway.stores.file import open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import is_url, shown
 
-MOST_OPEN = 100  # maximum open files; the usual limit of a process is 1024 open files
-LARGE = 1 << 16  # bytes: smaller neighbours are read together, up to about this size, and larger records alone
-IN_MEMORY = 1 << 18  # bytes of framed records in memory at once
-_START = 512  # first bytes of a record to search for the key
+MOST_OPEN = 100  # maximum number of open files; the usual limit of a process is 1024
+LARGE = 1 << 16  # larger records (in bytes) are read alone; smaller records are read together, up to about this size
+IN_MEMORY = 1 << 18  # maximum bytes of records in memory, approximately
+_START = 512  # number of bytes at the start of a record that are searched for the key
 
 
 class _TFRecordFile:
@@ -60,7 +60,7 @@ class _TFRecordFile:
         return self._plan(*self._places(numbers))
 
     def _places(self, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return where records begin and end."""
+        """Return the begin and end of each record in the file."""
         rows = np.asarray(numbers, np.int64)
         return self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
 
@@ -83,7 +83,7 @@ class _TFRecordFile:
         return ReadPlan(list(map(FileRange, repeat(file), run_begins.tolist(), run_sizes.tolist())), records)
 
     def _large(self, begin: int, end: int) -> bytes:
-        """Return a record without a copy, because only the data of the record are read, not the length before it."""
+        """Read a large record without copying it: read only its data and checksum, not its length."""
         file = self._file()
         data, footer = read_ranges([FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)])
         check_records(file, [data], [footer], [begin])
@@ -100,28 +100,29 @@ class _TFRecordFile:
 
 
 def _bounds(apart: np.ndarray) -> np.ndarray:
-    """Return the start of each group, and the end of the last group. ``apart`` tells whether two neighbours are in different groups."""
+    """Return the start of each group, and the end of the last group. ``apart[i]``: whether items i and i + 1 are in different groups."""
     return np.concatenate(([0], apart.nonzero()[0] + 1, [len(apart) + 1]))
 
 
 @checked
 @dataclass
 class TFRecord(Records):  # Records documents the parameters ``paths``, ``example``, ``fields`` and ``key``
-    """The records in TFRecord files, in the order of the files and of the records in them.
+    """The records in TFRecord files, in the order of the files, and of the records in each file.
 
-    The first access scans the files for the positions of the records, at about a million records per second. The scan checks the checksums
-    of the records' lengths. An index file stores the positions, so that later runs need no scan. Reading a record checks the checksum of
-    its data.
+    On the first access, highway scans the files to find the positions of the records, at about a million records per second. An index file
+    can store these positions, so that later runs need no scan. The scan checks the checksums of the lengths of the records. When a record
+    is read, the checksum of its data is checked.
 
     Args:
-        index: ``True``: write the index file ``highway-tfrecord.index`` into the folder of the files, and map it into memory. A path: write
-            the index file into this folder. If a scan takes more than a second, one process per core scans the files. Files whose size or
-            time has changed are scanned again. An existing index file in the folder of the files is always used.
-        trusted_pickle: Whether to load records that are pickles, as tensorpack's TFRecordSerializer writes by default. A pickle can run any
-            code, so set this only for local files that you trust.
+        index: ``True``: write the index file ``highway-tfrecord.index`` into the folder of the TFRecord files. A path: write the index file
+            into this folder. ``False``: write no index file. If the folder of the TFRecord files already has an index file, the index file
+            is always used. TFRecord files whose size or modification time has changed are scanned again. If a scan takes more than a
+            second, one process per core scans local files.
+        trusted_pickle: Whether records are pickles, which tensorpack's TFRecordSerializer writes by default. Loading a pickle can run any
+            code, so pass ``True`` only for local files that you trust.
 
-    A sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features. If ``trusted_pickle`` is
-    true, a sample is the object in the pickle, and a list becomes a tuple.
+    A sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features. If ``trusted_pickle`` is true, a sample
+    is the object in the pickle. A list becomes a tuple.
 
     Raises:
         ConfigError: google-crc32c is not installed.
@@ -130,7 +131,7 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
         OSError: a file cannot be opened, or the index file cannot be written (on the first access).
         DatasetError: a file is not a TFRecord file, is compressed, damaged or truncated, or has changed since it was opened.
         DatasetError: a record does not match its checksum.
-        DatasetError: ``example`` is true, but a record is not an Example or lacks a feature in ``fields``.
+        DatasetError: ``example`` is true, but a record is not an Example, or lacks a feature in ``fields``.
         DatasetError: ``trusted_pickle`` is true, but a record is not a pickle.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], TFRecordSink("train.tfrecord")]).run()
@@ -150,7 +151,7 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
                 raise ConfigError("TFRecord: a record is an Example or a pickle; example=True and trusted_pickle=True exclude each other")
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples. Consecutive records are read at once."""
+        """Return several samples. Consecutive records are read together."""
         return self._loaded(numbers, super().__getitems__(numbers))
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
@@ -158,7 +159,7 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
         return self._loaded(numbers, super().__getviews__(numbers))
 
     def _loaded(self, numbers: Sequence[int], samples: list[Any]) -> list[Any]:
-        """Return samples. If pickles are trusted, load them."""
+        """Return samples. If ``trusted_pickle`` is true, load the pickles."""
         if not self.trusted_pickle:
             return samples
         loaded = list[Any]()
@@ -182,7 +183,7 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
         return super().fingerprint() + (" trusted_pickle" if self.trusted_pickle else "")
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of a file that stores facts about all samples, such as their costs; ``None`` if ``index`` is ``False``."""
+        """Return the path of a file that stores the costs of the samples. Return ``None`` if ``index`` is ``False``."""
         return index_path(f"{self.files[0]}.{facts}", self.index) if self.index else None
 
     @opened
@@ -195,7 +196,7 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
 
 
 class TFRecordWriter:
-    """Adds records to a file; see :func:`tfrecord_writer`."""
+    """Writes records into a file; see :func:`tfrecord_writer`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -205,12 +206,12 @@ class TFRecordWriter:
         """Append a sample as an Example. The feature ``__key__`` contains the key.
 
         Raises:
-            TypeError: an Example cannot hold the value of a field.
+            TypeError: an Example cannot contain the value of a field.
         """
         self.write(encode_example(key, sample))
 
     def write(self, data: bytes) -> None:
-        """Append a record of any bytes."""
+        """Append ``data`` as a record."""
         self._file.write(framed(data))
         self.samples += 1
 
@@ -221,7 +222,7 @@ def tfrecord_writer(path: str, durable: bool = False) -> Iterator[TFRecordWriter
 
     Args:
         path: The path or URL of the file.
-        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+        durable: Whether to wait until the file is on the disk. The file then survives a crash of the machine.
 
     >>> with tfrecord_writer("train.tfrecord") as writer:
     ...     writer.add("0001", {"image": jpeg, "label": 3})

@@ -1,7 +1,7 @@
-"""Load pickles that the user trusts. No other module of highway loads a pickle from a file.
+"""Load pickles from files that the user trusts. No other module of highway loads a pickle from a file.
 
-Loading a pickle can run any code. highway loads a pickle only with the option ``trusted_pickle``, and only from a file on this machine.
-tensorpack's serializers have written pickles by default since December 2019.
+Loading a pickle can run any code. highway loads a pickle only if the user sets ``trusted_pickle``, and only from a file on this machine.
+Since December 2019, tensorpack's serializers write pickles by default.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _LOADER = "or let tensorpack read the file: DataFlowSource({serializer}.load(pat
 
 
 def looks_like_pickle(value: Data) -> bool:
-    """Return whether a value begins and ends as a pickle of protocol 2 to 5 does."""
+    """Return whether a value begins and ends like a pickle of protocol 2 to 5."""
     return begins_like_pickle(value) and value[-1] == ord(".")
 
 
 def begins_like_pickle(value: Data) -> bool:
-    """Return whether a value begins as a pickle of protocol 2 to 5 does."""
+    """Return whether a value begins like a pickle of protocol 2 to 5."""
     return len(value) > 2 and value[0] == 0x80 and value[1] in _PROTOCOLS
 
 
 def refusal(what: str, option: str, serializer: str) -> str:
-    """Return the error message for pickles: why highway does not load them, and how to read them.
+    """Return the error message for a pickle. It explains why highway does not load the pickle, and how to read it.
 
     Args:
-        what: The start of the sentence, such as ``"its values are pickles"``.
+        what: The start of the message, such as ``"its values are pickles"``.
         option: The option that allows pickles.
-        serializer: The class of tensorpack that writes such files.
+        serializer: The class of tensorpack that writes these files.
     """
     return (
         f"{what}, as tensorpack's {serializer} writes by default; loading a pickle can run any code. If you trust the file, use {option}, "
@@ -49,7 +49,7 @@ def refusal(what: str, option: str, serializer: str) -> str:
 
 
 def check_local(component: str, paths: Iterable[str]) -> None:
-    """Raise ConfigError if the path of pickles is a URL."""
+    """Raise ConfigError if a path is a URL."""
     for path in paths:
         if is_url(path):
             raise ConfigError(
@@ -68,7 +68,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(value: Data) -> Any:
-    """Return the object in a pickle; a list is returned as a tuple.
+    """Return the object in a pickle. A list becomes a tuple.
 
     Raises:
         ValueError: the pickle cannot be loaded.
@@ -81,7 +81,7 @@ def load(value: Data) -> Any:
 
 
 def load_array(file: IO[bytes]) -> np.ndarray:
-    """Return the array of a ``.npy`` file, which may hold Python objects.
+    """Return the array in a ``.npy`` file. The array can contain Python objects.
 
     Raises:
         ValueError: the array cannot be loaded.

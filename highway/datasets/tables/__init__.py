@@ -1,5 +1,5 @@
-"""Column tables: Parquet, Arrow and Hugging Face. Read their rows by index, and write Parquet and Arrow.
+"""Tables with columns: read the rows of Parquet files, Arrow files and Hugging Face tables, and write Parquet and Arrow files.
 
-May use the same packages as ``datasets``, and pyarrow. Only ``backend`` imports pyarrow, on the first use. Begin with ``table``, then
-``values``.
+These modules may import the same packages as ``datasets``, and pyarrow. Only ``backend`` imports pyarrow, when pyarrow is first used. Begin
+with ``table``, then ``values``.
 """

@@ -1,4 +1,4 @@
-"""Random access to the rows of Arrow files, including folders that Hugging Face saved. The files are mapped into memory."""
+"""Random access to the rows of Arrow files, and of folders that Hugging Face's ``save_to_disk`` wrote. The files are mapped into memory."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from highway.stores.file import local, state_of
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, without_options
 
-_FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # first bytes of files and streams
-_END = _STREAM + bytes(4)  # end marks of streams
+_FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # first bytes of a file, and of a stream
+_END = _STREAM + bytes(4)  # end mark of a stream
 _OTHERS = {
     b"PAR1": "a Parquet file; use Parquet(...)",
     b"FEA1": "a Feather file of version 1; write it again with pyarrow.feather.write_feather(table, path, compression='uncompressed')",
 }
-_LARGE = 1 << 14  # values with more bytes are read from the file without the GIL, not copied from the mapped memory
+_LARGE = 1 << 14  # larger values (in bytes) are read from the file, without the GIL; smaller values are copied from the mapped memory
 
 
 def expect_whole(stream: pa.Buffer, end: int) -> None:
-    """Raise ArrowInvalid if a stream does not end with an end mark, or if its reader found an earlier end mark, at byte ``end``."""
+    """Raise ArrowInvalid if a stream does not end with an end mark, or if its reader stopped at an earlier end mark, at byte ``end``."""
     if stream[-len(_END) :].to_pybytes() != _END:
         raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or the stream was truncated")
     if end != stream.size:
@@ -45,12 +45,12 @@ class _Mapped:
 
     Args:
         path: The file.
-        budget: Maximum number of bytes of the decompressed batches of a stream.
+        budget: If the file is a stream: maximum number of bytes of its decompressed batches.
     """
 
     def __init__(self, path: str, budget: int) -> None:
         with pa.memory_map(path) as file:
-            self.content = file.read_buffer()  # the mapped memory stays valid when the file is closed
+            self.content = file.read_buffer()  # the mapped memory stays valid after the file is closed
         begin = self.content[:8].to_pybytes()
         self.batches: list[pa.RecordBatch] = []
         if begin.startswith(_FILE):
@@ -68,7 +68,7 @@ class _Mapped:
             return
         first = file.get_batch(0)
         self.is_mapped = self.holds(first)
-        if not self.is_mapped:  # to count the rows, decode the column that is fastest to decode
+        if not self.is_mapped:  # to count the rows, decode only one column
             number = next((n for n, field in enumerate(self.schema) if pa.types.is_primitive(field.type)), 0)
             file = self._reader([number])
         for number in range(file.num_record_batches):
@@ -93,19 +93,19 @@ class _Mapped:
         self.counts = [batch.num_rows for batch in self.batches]
 
     def reader(self, columns: Iterable[str]) -> Any:
-        """Return a function that reads columns of a batch."""
+        """Return an Arrow file that reads only these columns."""
         return self._reader([self.schema.get_field_index(name) for name in dict.fromkeys(columns)])
 
     def _reader(self, numbers: list[int]) -> Any:
         return ipc.open_file(self.content, options=ipc.IpcReadOptions(included_fields=numbers, use_threads=False))
 
     def holds(self, batch: pa.RecordBatch) -> bool:
-        """Return whether the values of a batch are in the mapped file, because the batch is uncompressed."""
+        """Return whether the values of a batch are in the mapped memory. This is true if the batch is uncompressed."""
         buffers = (buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size)
         return all(self.offset(buffer) is not None for buffer in buffers)
 
     def offset(self, buffer: pa.Buffer) -> int | None:
-        """Return the position of a buffer in the mapped file, if the file contains it."""
+        """Return the position of a buffer in the mapped file. Return ``None`` if the buffer is not in the file."""
         offset = buffer.address - self.content.address
         return offset if 0 <= offset <= self.content.size - buffer.size else None
 
@@ -113,36 +113,39 @@ class _Mapped:
 @checked
 @dataclass
 class Arrow(FilesTable[_Mapped]):
-    """The rows of Arrow files, in the order of the files and of the rows in them.
+    """The rows of Arrow files, in the order of the files, and of the rows in each file.
 
-    This dataset reads files and streams of the IPC format, including Feather. It also reads folders of Hugging Face's ``save_to_disk``, and
-    does not need the package ``datasets``. Uncompressed files are mapped into memory and read row by row, so ``shuffle=True`` is as fast as
-    reading in order. Compressed files are decoded in whole record batches. For these files, use a reader with ``shuffle="blocks"``. Feather
+    The class reads files and streams in Arrow's IPC format. It also reads Feather files, and folders that Hugging Face's ``save_to_disk``
+    wrote. The package ``datasets`` is not required. An uncompressed file is mapped into memory and read row by row. Random access is then
+    as fast as reading in order. A compressed file is decoded in whole record batches, so use a reader with ``shuffle="blocks"``. Feather
     files are compressed by default.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), the URL of one of these, or a list of these, as for
-            :class:`~highway.datasets.Parquet`. Files in an object store, such as S3, are copied to this machine.
-        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
-            ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
-        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error when the
-            row is read.
-        cache_mb: Maximum size in MiB of the decoded record batches of compressed files that stay in memory. Batches that are being decoded
-            do not count.
+        paths: A folder, a file, a pattern such as ``"train-*.arrow"``, the URL of one of these, or a list of these. Braces are expanded.
+            For folders, see :class:`~highway.datasets.Parquet`. Files in an object store, such as S3, are copied to this machine.
+        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the column ``fine_label``, or the column
+            ``label`` if there is no column ``fine_label``. ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column that contains the keys of the samples. ``None``: the column ``__key__``. If there is no such column, the keys are
+            the row numbers.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. If any other field contains a null, reading the
+            row raises an error.
+        cache_mb: Maximum size in MiB of the decoded record batches in memory. Batches of uncompressed files, and batches that are being
+            decoded, do not count.
 
     A sample is a dict with the same types as in :class:`~highway.datasets.Parquet`.
 
     Raises:
         ConfigError: pyarrow is not installed.
         ConfigError: the folder contains a ``DatasetDict``, which has splits. Pass the folder of one split.
-        FileNotFoundError: there are no such files (when the dataset is first read).
-        DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since it was opened.
-        DatasetError: a selected column does not exist, exists twice, or has different types in two files.
+        FileNotFoundError: a path has no Arrow files (when the dataset is first read).
+        DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since the first read.
+        DatasetError: a selected column does not exist, exists twice, or has different types in different files.
         DatasetError: ``nulls`` has a name that is not a field.
         DatasetError: a compressed stream needs more memory than ``cache_mb``.
-        DatasetError: a folder of ``save_to_disk`` has an index of its rows. Call ``flatten_indices()`` before you save the dataset.
-        DatasetError: a value is null, and ``nulls`` has no replacement for its field. A key is null.
+        DatasetError: a table of Hugging Face was saved after ``select``, ``filter`` or ``shuffle``. Call ``flatten_indices()`` before you
+            save the table.
+        DatasetError: a value is null, and ``nulls`` has no replacement for the field.
+        DatasetError: a key is null.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], ArrowSink("train.arrow")]).run()
     >>> dataset = Arrow("train.arrow", fields={"y": "label"})
@@ -156,7 +159,7 @@ class Arrow(FilesTable[_Mapped]):
 
     def _files_at(self, path: str) -> Sequence[str]:
         if is_url(path) and not glob.has_magic(name := without_options(path)) and not name.endswith(self.suffixes):
-            path = local(path)  # copies a folder in a store to this machine, because only local files can be mapped
+            path = local(path)  # copy the folder to this machine, because only local files can be mapped
         return _saved_files(path) or files_at(path, self.suffixes)
 
     def _found(self) -> list[TableFile]:
@@ -177,7 +180,7 @@ class Arrow(FilesTable[_Mapped]):
             batch, access = mapped.reader(columns).get_batch(piece.index), IN_MEMORY
             size = batch.get_total_buffer_size()
         batch = batch.select(columns)
-        batch.validate(full=True)  # check the offsets here, because reading single rows does not check them
+        batch.validate(full=True)  # checks all offsets, because reading single rows does not check offsets
         return DecodedRows(layout.with_partitions([batch], piece), layout.selection.columns, access), size
 
     def _column_of(self, layout: FilesLayout[_Mapped], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -194,7 +197,7 @@ class Arrow(FilesTable[_Mapped]):
 
 
 def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buffer) -> Bytes:
-    """Return a function that reads a buffer. The function must not refer to a table, because the table would keep decoded buffers alive."""
+    """Return a function that reads a buffer. The function must not refer to a table, because a table keeps decoded buffers in memory."""
     copied, offset = in_memory(buffer), mapped.offset(buffer)
     if offset is None or buffer.size < _LARGE:
         return copied
@@ -202,11 +205,11 @@ def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buff
 
 
 def _saved_files(folder: str) -> Sequence[str]:
-    """Return the files of a folder of ``save_to_disk``, in order. For any other folder, return an empty list.
+    """Return the files of a folder that ``save_to_disk`` wrote, in order. Return an empty list for any other folder.
 
     Raises:
         ConfigError: the folder has splits.
-        DatasetError: the folder has an index of its rows (``indices``), or does not list its files.
+        DatasetError: the folder has a separate index of its rows (``indices``), or lacks a list of its files.
     """
     if splits := _json(folder, "dataset_dict.json"):
         names = " or ".join(repr(os.path.join(folder, str(name))) for name in splits.get("splits", []))

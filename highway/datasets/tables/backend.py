@@ -1,4 +1,4 @@
-"""Import pyarrow on the first use, or raise an error that explains how to install pyarrow."""
+"""Import pyarrow when it is first used. If pyarrow is not installed, raise an error that explains how to install it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Library:
             found = getattr(importlib.import_module(self._module), name)
         except ImportError as error:
             raise ConfigError(f"Parquet and Arrow files need pyarrow: {pip_install('arrow')}") from error
-        setattr(self, name, found)  # the next access finds the attribute here
+        setattr(self, name, found)  # the next access does not call __getattr__
         return found
 
 

@@ -1,4 +1,4 @@
-"""Convert the fields of samples to values of columns. :mod:`highway.datasets.tables.values` converts the values back.
+"""Convert the fields of samples to columns. :mod:`highway.datasets.tables.values` converts columns to fields.
 
 =======================================  =======================================================================================
 field                                    column
@@ -9,7 +9,7 @@ a Python number or boolean               int64, float64, bool
 ``np.datetime64``, ``np.timedelta64``    date, timestamp or duration of the same unit; datetimes in seconds raise an error
 an array of one dimension                list of the same dtype
 an array of several dimensions           ``arrow.variable_shape_tensor``: data and shape
-a dict or list that JSON can hold        ``arrow.json``
+a dict or list that JSON can represent   ``arrow.json``
 =======================================  =======================================================================================
 """
 
@@ -26,18 +26,18 @@ from highway.datasets.tables.values import EXTENSION, JSON, TENSOR
 from highway.datasets.writing import NUMBERS, kind_of
 from highway.errors import ItemError
 
-_LARGEST = 1 << 30  # maximum number of bytes of a value; the values of a block must be below 2 GiB in total
+_LARGEST = 1 << 30  # maximum number of bytes of a value, because the values of a block must have less than 2 GiB in total
 _TIMES = {f"{kind}8[{unit}]" for kind, units in {"M": ("D", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}.items() for unit in units}
 _WAY_OUT = "make it bytes, a str, a number, an array of numbers, or a dict or list that JSON can hold"
 
 
 class Kind(NamedTuple):
-    """The common type of the values of a field.
+    """The type of a field. All values of a field have the same type.
 
     Args:
         what: ``"bytes"``, ``"str"``, ``"json"``, ``"number"`` or ``"array"``.
         dtype: Type of numbers and arrays.
-        ndim: Number of axes of arrays: 0 for numbers.
+        ndim: Number of axes of arrays; 0 for numbers.
     """
 
     what: str
@@ -50,10 +50,10 @@ class Kind(NamedTuple):
 
 
 def cell(value: Any) -> tuple[Kind, Any, int]:
-    """Return the kind of a value, the value to write, and the approximate number of bytes of the written value.
+    """Convert a value. Return its kind, the value to write, and the approximate number of bytes of the written value.
 
     Raises:
-        ItemError: no column can hold the value. The message names its type and a solution.
+        ItemError: no column can contain the value.
     """
     if (kind := kind_of(value)) is None:
         raise ItemError(f"a {type(value).__name__}; {_WAY_OUT}")
@@ -100,11 +100,11 @@ def _array(value: Any) -> np.ndarray:
     if not (is_time or (dtype.kind in "biuf" and dtype.itemsize <= 8)):
         shown = f"an array of {array.dtype}, shape {array.shape}" if array.ndim else repr(array[()])
         raise ItemError(f"{shown}; {_WAY_OUT}")
-    return array.astype(dtype)  # a copy, because the value is kept until it is written
+    return array.astype(dtype)  # a copy, because the user can change the array before it is written
 
 
 def column_type(name: str, kind: Kind) -> pa.Field:
-    """Return the type of the column for values of a kind."""
+    """Return the name and type of the column for values of a kind."""
     if kind.what in _TEXTS:
         return pa.field(name, _TEXTS[kind.what](), metadata={EXTENSION: JSON} if kind.what == "json" else None)
     element = pa.from_numpy_dtype(np.dtype(kind.dtype))
@@ -115,7 +115,7 @@ def column_type(name: str, kind: Kind) -> pa.Field:
 
 
 def column_of(values: Sequence[Any], field: pa.Field, kind: Kind) -> pa.Array:
-    """Return a column of values that :func:`cell` returned, all of one kind."""
+    """Return a column. The values are from :func:`cell`, and all of one kind."""
     if kind.what in _TEXTS:
         return pa.array(values, field.type)
     if kind.ndim == 0:

@@ -1,4 +1,4 @@
-"""Read the rows of several files as one table."""
+"""Base class of tables whose rows are in several files."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class FilesLayout(TableLayout, Generic[F]):
     """The files of a table.
 
     Args:
-        found: The paths of the files, and the column values in the names of their folders.
+        found: The files, each with the column values in the names of its folders; see :mod:`highway.datasets.tables.partitions`.
 
     Attributes:
         names: Names of the files in messages.
-        open: Returns a file by its index.
-        details: Further information on each file, by its index.
-        footers: The last bytes of the files to open next, if these bytes were fetched in advance.
-        partitions: The columns that are in the names of folders.
+        open: Returns the open file with an index.
+        details: Information about each file, such as its Parquet metadata.
+        footers: The last bytes of the next files, if these bytes were fetched in advance.
+        partitions: The columns whose values are in the names of folders, with one value per file.
     """
 
     def __init__(self, found: list[TableFile]) -> None:
@@ -56,16 +56,16 @@ class FilesLayout(TableLayout, Generic[F]):
         self.partitions: Mapping[str, pa.Array] = {}
 
     def settle(self, pieces: list[Piece], schema: pa.Schema, selection: Selection, nulls: Mapping[str, Any] | None, budget: int) -> None:
-        """Set the pieces and columns. Call this method when all files have been opened."""
+        """Set the pieces and columns. This method must be called after all files were opened."""
         super().__init__(pieces, schema, selection, nulls, budget, self.names[0])
 
     @property
     def in_files(self) -> list[str]:
-        """The names of the columns to read, without columns that are in the names of folders."""
+        """The names of the columns to read from the files, without the columns in the names of folders."""
         return [name for name in dict.fromkeys(self.selection.columns) if name not in self.partitions]
 
     def with_partitions(self, batches: list[pa.RecordBatch], piece: Piece) -> list[pa.RecordBatch]:
-        """Add the columns in the names of folders to the rows of a piece."""
+        """Add the columns in the names of folders to the batches of a piece."""
         values = {name: column[piece.file] for name, column in self.partitions.items() if name in self.selection.columns}
         if not self.in_files:
             return [pa.record_batch({name: pa.repeat(value, piece.rows) for name, value in values.items()})]
@@ -89,7 +89,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @abstractmethod
     def _details(self, layout: FilesLayout[F], file: int) -> tuple[F, pa.Schema, list[int]]:
-        """Return the details of a file, its columns, and the number of rows of each of its pieces."""
+        """Return information about a file, the columns of the file, and the number of rows of each piece."""
 
     @abstractmethod
     def _decode_piece(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
@@ -97,7 +97,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @abstractmethod
     def _column_of(self, layout: FilesLayout[F], file: int, name: str) -> Iterable[pa.RecordBatch]:
-        """Return one column of a file. Raises pyarrow's errors."""
+        """Yield one column of a file. Raises pyarrow's errors."""
 
     @property
     def files(self) -> list[str]:
@@ -149,7 +149,7 @@ class FilesTable(Table[FilesLayout[F]]):
         return selection
 
     def _check(self, layout: FilesLayout[F], file: int) -> None:
-        if (found := layout.open(file)).is_here:  # for a file in a store, each response identifies the version of the file
+        if (found := layout.open(file)).is_here:  # for a file in an object store, each response is checked
             found.check()
 
     def _decode(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
@@ -170,7 +170,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @contextmanager
     def _naming(self, name: str, what: str) -> Iterator[None]:
-        """Add the name of the file to pyarrow's errors."""
+        """Convert pyarrow's errors to DatasetErrors that name the file."""
         try:
             yield
         except unreadable() as error:
@@ -180,19 +180,19 @@ class FilesTable(Table[FilesLayout[F]]):
 
 
 def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files of a path. For a folder, these are the files in it and its subfolders. Otherwise, braces and patterns are expanded.
+    """Return the files of a path. For a folder, return the files in the folder and its subfolders that have one of the suffixes.
 
-    As in pyarrow, files and folders whose names begin with ``.`` or ``_`` are skipped, because they are unfinished files, backups or
-    metadata.
+    For any other path, braces and patterns are expanded. As in pyarrow, files and folders whose names begin with ``.`` or ``_`` are
+    skipped. Usually, they are unfinished files, backups or metadata.
 
     Raises:
-        FileNotFoundError: there are no files.
+        FileNotFoundError: the path has no files.
     """
     if is_url(path):
         name = without_options(path)
         if glob.has_magic(name) or _ends(name, suffixes):
             return files_of(path)
-        from highway.stores.listing import listing_of  # imported here, because it is not needed for files on this machine
+        from highway.stores.listing import listing_of  # imported here, because local files do not need this module
 
         listing = listing_of(path)
         seen = [number for number, key in enumerate(listing.keys) if not any(part.startswith(_HIDDEN) for part in key.split("/"))]

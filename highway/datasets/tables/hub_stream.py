@@ -1,4 +1,4 @@
-"""Read the examples of a Hugging Face stream as samples, from any position."""
+"""Convert the examples of a Hugging Face stream (an ``IterableDataset``) to samples, from any position in the stream."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ACCESS = Access(in_memory, read_whole)
 
 
 def encoded_stream(stream: Any) -> Any:
-    """Return a copy of a stream that does not decode images and sounds.
+    """Return a copy of a stream. The copy does not decode images and audio.
 
     Raises:
-        ConfigError: ``stream`` is not an ``IterableDataset``, or the installed version of the package ``datasets`` is not supported.
+        ConfigError: ``stream`` is not an ``IterableDataset``, or the version of the package ``datasets`` is not supported.
     """
     if not hasattr(stream, "features") or not hasattr(stream, "load_state_dict"):
         way_out = "; use Reader(HuggingFace(...)) for tables" if hasattr(stream, "features") else ""
@@ -32,7 +32,7 @@ def encoded_stream(stream: Any) -> Any:
 
 
 def _own_part(part: Any) -> Any:
-    """Copy a part of a stream and its nested parts, because each part stores its position. The copy shares the data."""
+    """Copy a part of a stream and the parts in it. Each part stores a position, which the copy must not share. The data are shared."""
     own = copy.copy(part)
     for name, value in list(vars(part).items()):
         if _is_part(value):
@@ -47,7 +47,7 @@ def _is_part(value: Any) -> bool:
 
 
 def has_shuffle_buffer(stream: Any) -> bool:
-    """Return whether a stream shuffles in a buffer. The stream's state does not contain the buffer, so a resume loses its examples."""
+    """Return whether a stream shuffles in a buffer. Its state does not contain the buffer, so a resume loses the examples in the buffer."""
     parts = [stream._ex_iterable]
     for part in parts:  # the loop also visits the parts that it adds
         for value in vars(part).values():
@@ -56,20 +56,20 @@ def has_shuffle_buffer(stream: Any) -> bool:
 
 
 def examples_from(stream: Any, epoch: int, state: Any, passed: int) -> Iterator[dict[str, Any]]:
-    """Return the examples of an epoch after ``state``. Skip the first ``passed`` of them."""
+    """Return the examples of an epoch after the state of the stream, without the first ``passed`` examples."""
     stream.set_epoch(epoch)
     stream.load_state_dict(state)
     return islice(iter(stream), passed, None)
 
 
 class ExampleConverter:
-    """Converts examples to the same samples as the rows of a table.
+    """Converts examples to samples, in the same way as the rows of a table are converted.
 
     Args:
-        stream: The stream of the examples. If it has ``features``, they determine the columns.
+        stream: The stream of the examples. If the stream has ``features``, these determine the columns.
         fields: See :func:`select`.
         key: See :func:`select`.
-        nulls: A dict from fields to values that replace nulls.
+        nulls: A dict from field names to values that replace nulls.
         name: Name of the stream in messages.
     """
 
@@ -80,7 +80,7 @@ class ExampleConverter:
         self._selection: Selection | None = None
 
     def __call__(self, example: Mapping[str, Any], where: str) -> tuple[str | None, dict[str, Any]]:
-        """Return the key of an example (or ``None``), and the sample."""
+        """Return the key of an example, and the sample. The key is ``None`` if there is no key column."""
         if self._selection is None:
             self._selection = self._select(self._schema or pa.schema([(name, pa.null()) for name in example]))
             self._fields = SampleFields(self._selection, self._nulls, self._name)

@@ -1,4 +1,4 @@
-"""Random access to Hugging Face tables."""
+"""Random access to the rows of Hugging Face tables."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class HubLayout(TableLayout):
 
     Args:
         table: A ``datasets.Dataset``.
-        wanted: The dataset of highway that reads the table.
+        wanted: The :class:`HuggingFace` dataset that reads the table.
         name: Name of the table in messages.
 
     Attributes:
-        mapped: A dict from the index of a part of the table to the files that are mapped into memory, with their states.
+        mapped: For each part of the table, the files that are mapped into memory, each with its size and modification time.
     """
 
     def __init__(self, table: Any, wanted: HuggingFace, name: str) -> None:
@@ -57,14 +57,14 @@ class HubLayout(TableLayout):
         super().__init__(pieces, table.features.arrow_schema, selection, wanted.nulls, 0, name)
 
     def rows(self, numbers: Sequence[int]) -> list[int]:
-        """Return the positions in memory of the rows with these indexes."""
+        """Convert indexes of samples to row numbers in memory, which differ after ``select``, ``filter`` or ``shuffle``."""
         numbers = [range(self.length)[number] for number in numbers]
         rows: list[int] = numbers if self.order is None else self.order[numbers].tolist()
         return rows
 
     @property
     def length(self) -> int:
-        """The number of rows."""
+        """The number of samples."""
         return len(self.spans) if self.order is None else len(self.order)
 
 
@@ -73,34 +73,36 @@ class HubLayout(TableLayout):
 class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
-    ``Reader`` also accepts a table without this class. This class has these advantages: images and audio stay encoded, so that highway can
-    decode the images. Arrays keep their dtypes. Samples have keys. The dataset has label names. Its fingerprint lets caches and checkpoints
-    detect changes.
+    ``Reader`` also accepts a Hugging Face table itself. This class has these advantages: images and audio stay encoded, so that highway can
+    decode the images. Arrays keep their dtypes. Samples have keys, and labels have names. Caches and checkpoints detect changes of the
+    table.
 
     Args:
-        dataset: A table of the package ``datasets``, a folder of ``save_to_disk``, the URL of such a folder in an object store such as S3,
-            or a name for ``load_dataset``.
+        dataset: A table of the package ``datasets``, a folder that ``save_to_disk`` wrote, the URL of such a folder, or a name for
+            ``load_dataset``. A URL can be in an object store, such as S3.
         split: The split to read, such as ``"train"``. Required if there are several splits.
-        config: The second argument of ``load_dataset``, for names with several configurations.
-        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
-            ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
-        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error when the
-            row is read.
+        config: The second argument of ``load_dataset``, if the name has several configurations.
+        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the column ``fine_label``, or the column
+            ``label`` if there is no column ``fine_label``. ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column that contains the keys of the samples. ``None``: the column ``__key__``. If there is no such column, the keys are
+            the row numbers.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. If any other field contains a null, reading the
+            row raises an error.
 
-    A sample is a dict with the same types as in :class:`~highway.datasets.Parquet`. If a table stores only the path of an image, the image
-    file is read.
+    A sample is a dict with the same types as in :class:`~highway.datasets.Parquet`. If a table stores only the path of an image, highway
+    reads the image file.
 
     Raises:
         ConfigError: the package ``datasets`` is not installed.
         ConfigError: there are several splits, and ``split`` is not the name of one of them.
-        ConfigError: the table has a transform, such as ``with_transform`` sets.
+        ConfigError: the table has a transform (``with_transform`` or ``set_transform``).
         ConfigError: ``dataset`` is a stream. Use :class:`~highway.modules.HuggingFaceSource`.
         ConfigError: ``blocks()`` is called, but the rows of the table were reordered.
-        FileNotFoundError: ``dataset`` is a URL, but not the URL of a folder of ``save_to_disk``.
-        DatasetError: the table is damaged or truncated, or a mapped file has changed since it was opened.
+        FileNotFoundError: ``dataset`` is a URL, but not the URL of a folder that ``save_to_disk`` wrote.
+        DatasetError: the table is damaged or truncated, or one of its files has changed since the first read.
         DatasetError: a selected column does not exist or exists twice, or ``nulls`` has a name that is not a field.
-        DatasetError: a value is null, and ``nulls`` has no replacement for its field. A key is null.
+        DatasetError: a value is null, and ``nulls`` has no replacement for the field.
+        DatasetError: a key is null.
 
     >>> from datasets import Dataset
     >>> table = Dataset.from_dict({"text": ["first", "second"], "labels": [3, 5]})
@@ -133,7 +135,7 @@ class HuggingFace(Table[HubLayout]):
     def _decode(self, layout: HubLayout, piece: Piece) -> tuple[DecodedRows, int]:
         batch = layout.batches[piece.index]
         with _naming(layout.name):
-            batch.validate(full=True)  # check the offsets here, because reading single rows does not check them
+            batch.validate(full=True)  # checks all offsets, because reading single rows does not check offsets
         return DecodedRows([batch], layout.selection.columns, Access(in_memory, read_whole)), 0
 
     def _column(self, layout: HubLayout, name: str) -> Iterator[pa.RecordBatch]:
@@ -174,7 +176,7 @@ class HuggingFace(Table[HubLayout]):
         return found
 
     def fingerprint(self) -> str:
-        """Return a string that changes when the table changes. It also depends on ``fields``, ``key`` and ``nulls``."""
+        """Return a string that changes when the table, ``fields``, ``key`` or ``nulls`` changes."""
         return f"{self._loaded()._fingerprint} {self.fields} {self.key} {self.nulls}"
 
 
@@ -185,12 +187,19 @@ def _expect_table(found: Any) -> None:
 
 
 def load(dataset: Any, split: str | None, config: str | None, streaming: bool = False) -> Any:
-    """Return a table or stream of Hugging Face. ``dataset`` is a table, a stream, a dict from splits to these, a folder, or a name.
+    """Return a Hugging Face table or stream.
+
+    Args:
+        dataset: A table or stream, a dict from splits to tables or streams, a folder that ``save_to_disk`` wrote, or a name for
+            ``load_dataset``.
+        split: The split to read.
+        config: The second argument of ``load_dataset``.
+        streaming: Whether to return a stream.
 
     Raises:
         ConfigError: the package ``datasets`` is not installed.
         ConfigError: there are several splits, and ``split`` is not the name of one of them.
-        FileNotFoundError: ``dataset`` is a URL, but not the URL of a folder of ``save_to_disk``.
+        FileNotFoundError: ``dataset`` is a URL, but not the URL of a folder that ``save_to_disk`` wrote.
     """
     found = dataset
     if isinstance(dataset, str):
@@ -201,7 +210,7 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
         if any(exists(join(dataset, name)) for name in ("state.json", "dataset_dict.json")):
             folder = local(dataset)
             with _naming(shown(dataset)):
-                # Mapped into memory, because _expect_whole checks mapped files.
+                # Map the files, because _expect_whole() checks only mapped files.
                 found = datasets.load_from_disk(folder, keep_in_memory=False)
         elif is_url(dataset):
             raise FileNotFoundError(f"{shown(dataset)!r}: not a folder of save_to_disk; use Parquet or Arrow for files in stores")
@@ -218,7 +227,7 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
 
 
 def _expect_whole(table: Any) -> None:
-    """Raise DatasetError if a mapped file has more rows than were found. Zeros in a damaged file look like its end."""
+    """Raise DatasetError if a mapped file ends too early. In a damaged file, zeros look like the end of the file."""
     for path in dict.fromkeys(chain.from_iterable(map(_mapped, (*_parts(table.data), *_parts(table._indices))))):
         with _naming(path), pa.memory_map(path) as file:
             content = file.read_buffer()
@@ -229,18 +238,18 @@ def _expect_whole(table: Any) -> None:
 
 
 def _parts(table: Any) -> list[list[Any]]:
-    """Split a table into parts with consecutive rows. Return each part as a list of tables that have different columns of these rows."""
+    """Return the parts of a table. Each part has consecutive rows, and is a list of tables with different columns of these rows."""
     return [] if table is None else getattr(table, "blocks", [[table]])
 
 
 def _mapped(part: list[Any]) -> list[str]:
-    """Return the files of a part of a table that are mapped into memory."""
+    """Return the files that are mapped into memory for a part of a table."""
     return [path for one in part if (path := getattr(one, "path", None))]
 
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Add the name of the table to errors of pyarrow and ``datasets``."""
+    """Convert errors of pyarrow and ``datasets`` to DatasetErrors that name the table."""
     try:
         yield
     except Exception as error:
@@ -251,7 +260,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _order_of(indices: Any) -> np.ndarray | None:
-    """Return the row at each position (without a copy if the indices are contiguous), or ``None`` if the order is unchanged."""
+    """Return the row number of each sample, or ``None`` if the order of the rows is unchanged."""
     if indices is None:
         return None
     column = indices.column(0)

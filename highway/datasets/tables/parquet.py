@@ -1,4 +1,4 @@
-"""Random access to the rows of Parquet files. The files are read row group by row group."""
+"""Random access to the rows of Parquet files. A row group is always read as a whole."""
 
 from __future__ import annotations
 
@@ -15,45 +15,47 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_FOOTER = 1 << 16  # number of bytes to read at the end of a file; most footers are smaller
-_AT_ONCE = 64  # number of footers, or of key columns of row groups, to fetch at once
+_FOOTER = 1 << 16  # number of bytes to read at the end of a file, which contain most footers
+_AT_ONCE = 64  # number of footers to fetch at once; also the number of row groups of which a key column is fetched at once
 
 
 @checked
 @dataclass
 class Parquet(FilesTable[Any]):
-    """The rows of Parquet files, in the order of the files and of the rows in them.
+    """The rows of Parquet files, in the order of the files, and of the rows in each file.
 
-    highway reads and decodes whole row groups, but only the selected columns. If all decoded row groups fit into a quarter of ``cache_mb``,
-    they stay in memory for the next epochs. Otherwise, highway removes a row group from memory when all its rows have been read.
+    highway reads and decodes whole row groups, with only the selected columns. If all decoded row groups fit into a quarter of
+    ``cache_mb``, they stay in memory for the next epochs. Otherwise, a row group is removed from memory when all its rows have been read.
 
-    Use a reader with ``shuffle="blocks"``. It shuffles the rows of a window of row groups, and decodes each row group once, at about a
-    hundred thousand rows per second. With ``shuffle=True``, if the row groups do not fit into ``cache_mb``, nearly every row requires
-    decoding a whole row group. The rate is then a few hundred rows per second, and highway logs a warning.
+    Use a reader with ``shuffle="blocks"``. The reader shuffles the rows of several row groups together, its window. Each row group is
+    decoded once, at about a hundred thousand rows per second. With ``shuffle=True``, all row groups must fit into ``cache_mb``. Otherwise,
+    nearly every row requires decoding a whole row group. This is slow (a few hundred rows per second), and highway logs a warning.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), the URL of one of these (in an object store such
-            as S3), or a list of these. A folder stands for all files in it and its subfolders. Names that begin with ``.`` or ``_`` are
-            skipped. Subfolders such as ``label=0`` define a column ``label``, as in Hive and Spark.
-        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
-            ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
-        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error when the
-            row is read.
-        cache_mb: Maximum size in MiB of the decoded row groups in memory. Row groups that are being decoded do not count. Choose a size
-            that holds all row groups of the reader's window (16 by default). If they do not fit, some row groups are decoded several times.
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"``, the URL of one of these (in an object store such as S3), or a list
+            of these. Braces are expanded. In a folder, all Parquet files are read, also in subfolders. Files and folders whose names begin
+            with ``.`` or ``_`` are skipped. Subfolders such as ``label=0`` define a column ``label``, as in Hive and Spark.
+        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the column ``fine_label``, or the column
+            ``label`` if there is no column ``fine_label``. ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column that contains the keys of the samples. ``None``: the column ``__key__``. If there is no such column, the keys are
+            the row numbers.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. If any other field contains a null, reading the
+            row raises an error.
+        cache_mb: Maximum size in MiB of the decoded row groups in memory. Row groups that are being decoded do not count. The row groups of
+            the reader's window (16 by default) should fit into this size. Otherwise, some row groups are decoded several times.
 
-    A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
-    :mod:`highway.datasets.tables.values` lists the other types.
+    A sample is a dict. Numbers, labels and arrays have the dtype of the column. Images that Hugging Face stored stay encoded, as ``bytes``.
+    For other types, see :mod:`highway.datasets.tables.values`.
 
     Raises:
         ConfigError: pyarrow is not installed.
-        FileNotFoundError: there are no such files (when the dataset is first read).
-        DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since it was opened.
-        DatasetError: a selected column does not exist, exists twice, or has different types in two files.
+        FileNotFoundError: a path has no Parquet files (when the dataset is first read).
+        DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since the first read.
+        DatasetError: a selected column does not exist, exists twice, or has different types in different files.
         DatasetError: ``nulls`` has a name that is not a field.
         DatasetError: a row group does not fit into ``cache_mb``.
-        DatasetError: a value is null, and ``nulls`` has no replacement for its field. A key is null.
+        DatasetError: a value is null, and ``nulls`` has no replacement for the field.
+        DatasetError: a key is null.
 
     >>> Pipeline([[{"img": b"a file", "fine_label": 3}, {"img": b"another", "fine_label": 5}], ParquetSink("train.parquet")]).run()
     >>> dataset = Parquet("train.parquet", fields={"image": "img", "label": "fine_label"})
@@ -91,7 +93,7 @@ class Parquet(FilesTable[Any]):
             )
 
     def _read(self, layout: FilesLayout[Any], file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:
-        """Yield columns of a file's row groups. If the file is in an object store, all row groups are fetched at once."""
+        """Yield columns of row groups. If the file is in an object store, all row groups are fetched at once."""
         opened, metadata = layout.open(file), layout.details[file]
         leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
         held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]
@@ -103,7 +105,7 @@ class Parquet(FilesTable[Any]):
         (table,) = self._read(layout, piece.file, [piece.index], layout.in_files)
         if table.num_rows != piece.rows:
             raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
-        table.validate(full=True)  # check the offsets here, because reading single rows does not check them
+        table.validate(full=True)  # checks all offsets, because reading single rows does not check offsets
         return DecodedRows(layout.with_partitions(table.to_batches(), piece), layout.selection.columns), table.get_total_buffer_size()
 
     def _column_of(self, layout: FilesLayout[Any], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -114,12 +116,12 @@ class Parquet(FilesTable[Any]):
 
 
 def _leaves(group: Any, columns: list[str]) -> list[Any]:
-    """Return the stored columns of the given columns in a row group. A nested column consists of several stored columns."""
+    """Return the leaf columns of ``columns`` in a row group. A nested column is stored as several leaf columns."""
     leaves = (group.column(number) for number in range(group.num_columns))
     return [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
 
 
 def _range(file: UnchangingFile, leaf: Any) -> FileRange:
-    """Return the range of a stored column in the file."""
+    """Return the range of a leaf column in the file."""
     begin = leaf.dictionary_page_offset if leaf.has_dictionary_page and leaf.dictionary_page_offset else leaf.data_page_offset
     return FileRange(file, begin, leaf.total_compressed_size)

@@ -1,6 +1,7 @@
-"""Columns in the names of folders, as Hive and Spark write them: ``label=0/part-1.parquet``.
+"""Read columns whose values are in the names of folders, such as ``label=0/part-1.parquet``. Hive and Spark write such folders.
 
-If all values of a column are integers, they are int32 (or int64 for larger values). Otherwise they are strings, as in pyarrow.
+If all values of a column are integers, the column is int32, or int64 if int32 is too small. Otherwise the column has strings, as in
+pyarrow.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ _PATTERN = "*?[{"
 
 
 class TableFile(NamedTuple):
-    """A file of a table: its path, and the value of each column in the names of its folders."""
+    """A file of a table: the path of the file, and the values in the names of its folders, by column."""
 
     path: str
     values: dict[str, str]
 
 
 def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
-    """Return the files, with the column values from the names of their folders. Folders above the user's paths do not count.
+    """Return the files, each with the values in the names of its folders. Folders above the paths of the user are ignored.
 
     Args:
-        named: A list of the paths that the user gave, each with its files.
+        named: Each path of the user, with its files.
     """
     folders = [_fixed(path, files) for path, files in named]
     common = len(list(takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))))
@@ -39,9 +40,10 @@ def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
 
 
 def _fixed(path: str, files: Sequence[str]) -> list[str]:
-    """Return the folder of a path, split into its parts.
+    """Return the folder of a path, as a list of names.
 
-    For a path with a pattern, this is the folder before the pattern. For a file, this is the folder of the file.
+    For a pattern, this is the folder above the pattern. For a file, this is the folder of the file.
+
     """
     parts = without_options(path).rstrip("/").split("/")
     pattern = next((place for place, part in enumerate(parts) if set(part) & set(_PATTERN)), None)
@@ -56,7 +58,7 @@ def _values(file: str, above: int) -> dict[str, str]:
 
 
 def columns_of(files: Sequence[TableFile], own: Sequence[str]) -> Mapping[str, pa.Array]:
-    """Return the columns in the names of folders, with one value for each file. Skip columns that the files contain (``own``).
+    """Return the columns in the names of folders, with one value per file. Columns in ``own``, which are in the files, are skipped.
 
     Raises:
         DatasetError: the folder names of two files define different columns.

@@ -1,4 +1,4 @@
-"""A cache of decoded pieces, such as row groups. A piece is decoded as a whole, once for all threads that wait for it."""
+"""A cache of decoded pieces. A piece is a part of a table that is decoded as a whole, such as a row group."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from highway.engine.cancel import check_cancelled
 
 T = TypeVar("T")
 
-_STAYING = 4  # pieces whose rows were all taken stay in the cache while all pieces use at most 1 / 4 of the budget
-_LOOK = 0.1  # while another thread decodes: seconds between two checks whether the stage was cancelled
+_STAYING = 4  # pieces whose rows have all been taken stay while all pieces use at most 1 / 4 of the budget
+_LOOK = 0.1  # while another thread decodes: seconds between two checks for cancellation
 
 
 class _Kept(Generic[T]):
@@ -21,19 +21,20 @@ class _Kept(Generic[T]):
 
 
 class Pieces(Generic[T]):
-    """Cached pieces by index, such as row groups.
+    """A cache of pieces, by index.
 
-    If several threads need a piece, one thread decodes it. The other threads decode other pieces that they need, and then wait.
+    If several threads need the same piece, one of them decodes the piece. The other threads first decode other pieces that they need, and
+    then wait.
 
-    When all rows of a piece were taken, the piece is removed, because the epoch does not need it again. Exception: if all pieces together
-    use at most a quarter of the budget, the piece stays, so that a small table is decoded once for all epochs. If the budget is full, the
-    least recently used pieces are removed.
+    When all rows of a piece have been taken, the piece is removed, because the epoch does not need the piece again. But if all pieces
+    together use at most a quarter of the budget, the piece stays. A small table is therefore decoded only once for all epochs. If the
+    pieces exceed the budget, the least recently used pieces are removed.
 
     Args:
         budget: Maximum number of bytes of all cached pieces. At least one piece is always kept. Pieces that are being decoded do not count.
 
     Attributes:
-        again: Number of pieces that were decoded again, because they had been removed when the budget was full.
+        again: Number of pieces that were decoded again after they were removed because of the budget.
     """
 
     def __init__(self, budget: int) -> None:
@@ -46,12 +47,12 @@ class Pieces(Generic[T]):
         self._total = self.again = 0
 
     def each(self, wanted: Iterable[int], decode: Callable[[int], tuple[T, int]]) -> Iterator[tuple[int, T]]:
-        """Yield the pieces at some indexes, cached pieces first.
+        """Yield the pieces with the indexes in ``wanted``, cached pieces first.
 
         Args:
             wanted: The indexes.
-            decode: Returns a piece, and its number of bytes in memory. The function is an argument of this method, not an attribute of this
-                object. An attribute would refer to the table, and so create a reference cycle.
+            decode: Decodes the piece with an index. Returns the piece, and its number of bytes in memory. (If this function were an
+                attribute, there would be a reference cycle with the table.)
         """
         missing = []
         for number in wanted:
@@ -66,16 +67,16 @@ class Pieces(Generic[T]):
             yield number, self._decoded(number, decode) if held is None else held.piece
 
     def take(self, number: int, taken: int, rows: int) -> None:
-        """Count rows that were taken from a piece. The piece has ``rows`` rows."""
+        """Count ``taken`` rows as taken from a piece, which has ``rows`` rows."""
         if (held := self._kept.get(number)) is not None and held.size:
             with self._changed:
-                held.taken += taken - rows if held.is_done else taken  # if all rows were taken before, these are rows of the next epoch
+                held.taken += taken - rows if held.is_done else taken  # if all rows were taken before, the next epoch begins
                 held.is_done = held.taken >= rows
                 if held.is_done:
                     self._shrink(self._budget // _STAYING, lambda _, one: one.is_done)
 
     def _claim(self, missing: list[int]) -> tuple[int, _Kept[T] | None]:
-        """Wait for a piece. Return a cached piece, or the index of a piece that this thread must decode."""
+        """Return the index of a piece and the cached piece. ``None`` as the piece: this thread must decode it."""
         with self._changed:
             while True:
                 for number in missing:
@@ -109,7 +110,7 @@ class Pieces(Generic[T]):
         self._forgotten.update(self._shrink(self._budget, lambda one, _: one != number))
 
     def _shrink(self, most: int, is_removable: Callable[[int, _Kept[T]], bool]) -> list[int]:
-        """Remove the least recently used pieces until all pieces have at most ``most`` bytes. Return the indexes of the removed pieces."""
+        """Remove the least recently used pieces until the pieces have at most ``most`` bytes in total. Return the removed indexes."""
         removed = []
         while self._total > most and (others := [one for one, held in self._kept.items() if held.size and is_removable(one, held)]):
             removed.append(min(others, key=lambda one: self._kept[one].used))

@@ -1,4 +1,4 @@
-"""Decoded rows, and their conversion to samples."""
+"""Convert decoded rows to samples."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class DecodedRows:
     """Decoded rows.
 
     Args:
-        batches: The rows, as consecutive batches.
+        batches: The rows, in consecutive batches.
         columns: The columns to convert.
-        access: Access to the memory of the rows.
+        access: How to access the memory of the rows.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch], columns: Sequence[str], access: Access = IN_MEMORY) -> None:
@@ -26,7 +26,7 @@ class DecodedRows:
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
-        """Return a function for each column, and an index. Called with this index, each function returns the value of the row."""
+        """Return a function for each column, and an index. With this index as its argument, a function returns the value in this row."""
         if len(self._values) == 1:
             return self._values[0], row
         batch, row = self._spans.place(row)
@@ -38,8 +38,8 @@ class SampleFields:
 
     Args:
         selection: The columns to read, and the names of their fields.
-        nulls: A dict from fields to values that replace nulls.
-        path: The source, for error messages.
+        nulls: A dict from field names to values that replace nulls.
+        path: The path of the table, for error messages.
 
     Raises:
         DatasetError: ``nulls`` has a name that is not a field.
@@ -56,12 +56,12 @@ class SampleFields:
         """Return a sample.
 
         Args:
-            values: A function for each of ``selection.columns``, which returns the value at an index.
+            values: A function for each column in ``selection.columns``. It returns the value at an index.
             at: The index to pass to these functions.
-            where: Returns the name of the row for error messages.
+            where: Returns a name of the row, for error messages.
 
         Raises:
-            DatasetError: there is a null, or a value cannot be converted.
+            DatasetError: a value is null and has no replacement, or cannot be converted.
         """
         sample: dict[str, Any] = {}
         for field, value in zip(self._selection.fields, values):
@@ -81,5 +81,5 @@ class SampleFields:
 
 
 def key_text(value: Any) -> str:
-    """Return a value of the key column as a key."""
+    """Convert a value of the key column to a key."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

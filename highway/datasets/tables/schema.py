@@ -1,4 +1,4 @@
-"""Select and rename the columns of a table, and read its schema."""
+"""Select and rename the columns of a table."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from highway.datasets.dataset import chosen
 from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
-KEY = "__key__"  # the default column of the samples' keys
+KEY = "__key__"  # the default name of the key column
 
 
 class Selection(NamedTuple):
-    """The columns of a table that are read.
+    """The columns to read from a table.
 
     Args:
-        columns: The names of the columns, in the order of the fields.
-        fields: The names of these columns in a sample.
-        key: The column of the keys, or ``None``.
+        columns: The names of the columns to read, in the order of ``fields``.
+        fields: The field name of each of these columns.
+        key: The key column, which contains the keys of the samples, or ``None``.
     """
 
     columns: list[str]
@@ -28,19 +28,19 @@ class Selection(NamedTuple):
 
     @property
     def needed(self) -> list[str]:
-        """All columns that are read, each once."""
+        """The columns to read, including the key column, without duplicates."""
         return list(dict.fromkeys([*self.columns, *([self.key] if self.key else [])]))
 
 
 def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None, path: str) -> Selection:
-    """Select the columns of a table that are read.
+    """Select the columns to read from a table.
 
     Args:
         schema: The columns of the table.
-        fields: A dict from field names to columns, which are separated by ``;``. The first column that exists is used. ``None``: all
-            columns except ``__key__``.
-        key: The column of the keys. ``None``: ``__key__``, if this column exists.
-        path: The file, for errors.
+        fields: A dict from field names to columns. A value can name several columns, separated by ``;``. The first of these that exists is
+            read. ``None``: all columns except ``__key__``.
+        key: The key column. ``None``: ``__key__``, if this column exists.
+        path: The path of the file, for error messages.
 
     Raises:
         DatasetError: a column does not exist, or exists twice.
@@ -77,7 +77,7 @@ def check_same(selection: Selection, first: pa.Schema, first_path: str, other: p
 
 
 def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
-    """Return the label names that Hugging Face stored in a schema: of the field ``label``, or else of the first field with label names."""
+    """Return the label names that Hugging Face stored for the field ``label``, otherwise for the first field that has label names."""
     found = dict[str, list[str]]()
     for field, column in zip(selection.fields, selection.columns, strict=True):
         feature = _features(schema).get(column)

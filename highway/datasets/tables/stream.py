@@ -1,4 +1,4 @@
-"""A file object from which pyarrow reads. It can use parts of the file that were fetched before."""
+"""A file object for pyarrow. Parts of the file that were fetched before are not read again."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from highway.engine.cancel import check_cancelled
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, SeekableFile, UnchangingFile
 
-Held = tuple[int, bytes]  # a part of a file: its position and its bytes
+Held = tuple[int, bytes]  # a part of a file: the position and the bytes
 
 
 def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
-    """Fetch ranges of files in an object store concurrently. For each range, return the fetched parts; for local files, no parts."""
+    """Fetch ranges of files concurrently. Return a list of fetched parts for each range. For a local file, the list is empty."""
     stored = [one for one in ranges if not one.file.is_here]
     parts = iter(zip(stored, read_ranges(stored), strict=True))
     return [[] if one.file.is_here else [(one.offset, next(parts)[1])] for one in ranges]
 
 
 class FileStream(SeekableFile):
-    """A file object with its own position. Only one thread can use it.
+    """A file object. Only one thread at a time can use it.
 
     Args:
         file: The file to read.
-        held: Parts of the file that :func:`fetched` returned.
+        held: The parts of the file that :func:`fetched` returned.
     """
 
     def __init__(self, file: UnchangingFile, held: Sequence[Held] = ()) -> None:

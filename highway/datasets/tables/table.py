@@ -1,4 +1,4 @@
-"""Random access to the rows of tables that are read in pieces: row groups or record batches."""
+"""Base class of tables that are read in pieces. A piece is a row group (Parquet) or a record batch (Arrow)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from highway.datasets.tables.schema import Selection, class_names
 
 log = logging.getLogger("highway")
 
-_OFTEN = 64  # number of pieces that are decoded again before a warning is logged
+_OFTEN = 64  # number of repeated decodings after which a warning is logged
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a table that is always decoded completely.
+    """A part of a table that is decoded as a whole.
 
     Args:
-        file: The index of the piece's file.
+        file: The index of the file that contains the piece.
         index: The index of the piece in the file.
-        first: The index of the piece's first row in the file.
+        first: The index of the first row of the piece in the file.
         rows: Number of rows.
     """
 
@@ -39,13 +39,13 @@ class Piece:
 
 
 class TableLayout:
-    """The structure of an open table, and its decoded pieces.
+    """An open table: its structure, and the cache of its decoded pieces.
 
     Args:
-        pieces: All pieces that have rows.
-        schema: The columns.
+        pieces: All pieces that are not empty.
+        schema: The names and types of all columns.
         selection: The columns to read.
-        nulls: A dict from fields to values that replace nulls.
+        nulls: A dict from field names to values that replace nulls.
         budget: Maximum number of bytes of decoded pieces.
         name: Name of the table in messages.
     """
@@ -58,15 +58,15 @@ class TableLayout:
         self.fields = SampleFields(selection, nulls, name)
         self.spans = Spans(piece.rows for piece in pieces)
         self.decoded: Pieces[DecodedRows] = Pieces(budget)
-        self.given = self.times = 0  # number of returned samples, and of decoded pieces
-        self.kept = 0  # number of bytes that were decoded since pyarrow released memory
+        self.given = self.times = 0  # number of samples returned, and of pieces decoded
+        self.kept = 0  # number of bytes that were decoded since release_unused() was last called
 
 
 L = TypeVar("L", bound=TableLayout)
 
 
 class Table(PartedDataset, Generic[L]):
-    """Random access to rows as dicts. The rows are read piece by piece."""
+    """Base class of tables. A sample is a row as a dict. Rows are decoded piece by piece."""
 
     piece: ClassVar[str]  # the name of a piece in messages
 
@@ -76,17 +76,17 @@ class Table(PartedDataset, Generic[L]):
 
     @abstractmethod
     def _decode(self, layout: L, piece: Piece) -> tuple[DecodedRows, int]:
-        """Decode a piece. Return its rows with the columns ``selection.columns``, and their number of bytes in memory."""
+        """Decode a piece. Return the rows (with the columns in ``selection.columns``), and the number of bytes of the rows in memory."""
 
     @abstractmethod
     def _column(self, layout: L, name: str) -> Iterable[pa.RecordBatch]:
-        """Return one column of all pieces, without nulls."""
+        """Return one column of all pieces. Raises DatasetError if the column contains nulls."""
 
     def _where(self, layout: L, piece: Piece, row: int) -> str:
         """Return the name of a row of a piece, for messages."""
         return f"{layout.name}: row {piece.first + row}"
 
-    def _check(self, layout: L, file: int) -> None:  # tables whose files can change override this method
+    def _check(self, layout: L, file: int) -> None:  # overridden by tables whose files can change
         """Raise DatasetError if a file has changed."""
 
     @opened
@@ -101,11 +101,10 @@ class Table(PartedDataset, Generic[L]):
         return self._samples([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Each piece is read once for all samples."""
+        """Return several samples. A piece is decoded once for all samples."""
         return self._samples(numbers)
 
     def _samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Each piece is decoded once for all samples."""
         layout = self._layout
         places = layout.spans.rows_by_part(numbers)
         for file in {layout.pieces[piece].file for piece in places}:
@@ -123,7 +122,7 @@ class Table(PartedDataset, Generic[L]):
         decoded = self._decode(layout, layout.pieces[number])
         layout.times += 1
         layout.kept += decoded[1]
-        if layout.kept > layout.budget // 16:  # otherwise pyarrow would keep freed memory of several times the budget
+        if layout.kept > layout.budget // 16:  # otherwise pyarrow would not return freed memory, several times the budget
             layout.kept = 0
             pa.default_memory_pool().release_unused()
         if layout.decoded.again == _OFTEN and layout.given < layout.times * len(layout.spans) / len(layout.pieces) / 4:
@@ -137,14 +136,14 @@ class Table(PartedDataset, Generic[L]):
 
     @opened
     def _keys(self) -> DecodedRows | None:
-        """The column of the keys."""
+        """The key column; ``None`` if the table has no key column."""
         layout = self._layout
         if (name := layout.selection.key) is None:
             return None
         return DecodedRows([batch for batch in self._column(layout, name) if batch.num_rows], [name])
 
     def _key(self, number: int) -> str:
-        """Return the key of a row, or its number if there is no column of keys."""
+        """Return the key of a row. Without a key column, return the row number."""
         if (keys := self._keys) is None:
             return str(number)
         (value,), row = keys.at(number)
@@ -152,16 +151,16 @@ class Table(PartedDataset, Generic[L]):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The keys of the samples: the values of the key column, or the row numbers if there is no key column."""
+        """The keys of the samples: the values of the key column. Without a key column, the row numbers."""
         return LazyKeys(self._key, len(self))
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the labels, if Hugging Face stored them."""
+        """The names of the labels; ``None`` if Hugging Face did not store names in the table."""
         return self._layout.classes
 
     def locate(self, number: int) -> str:
-        """Return the file of a sample, and the sample's row number in the file."""
+        """Return the file of a sample, and the row number of the sample in the file."""
         layout = self._layout
         piece, row = layout.spans.place(number)
         return self._where(layout, layout.pieces[piece], row)

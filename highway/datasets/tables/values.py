@@ -1,4 +1,4 @@
-"""Convert the values of a column to the values of a sample, one by one.
+"""Convert the values of a column to fields of samples, one by one.
 
 =====================================  ==============================================================================================
 column                                 value
@@ -15,7 +15,7 @@ JSON (Arrow's extension type)          the value of the JSON text
 all other types                        the result of pyarrow's ``as_py``
 =====================================  ==============================================================================================
 
-All values own their memory. A null becomes ``None``. A null in a list of numbers raises an error.
+Each value is a copy. A null becomes ``None``. A null in a list of numbers raises an error.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ import numpy as np
 from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
-TENSOR = "arrow.variable_shape_tensor"  # both names: https://arrow.apache.org/docs/format/CanonicalExtensions.html
+TENSOR = "arrow.variable_shape_tensor"  # for both names, see https://arrow.apache.org/docs/format/CanonicalExtensions.html
 JSON = "arrow.json"
-EXTENSION = b"ARROW:extension:name"  # key in the metadata of a field whose type pyarrow does not know
+EXTENSION = b"ARROW:extension:name"  # key in the metadata of a field, if pyarrow does not know the type of the field
 
-Value = Callable[[int], Any]  # a function that returns the value of a column in a row
-Span = Callable[[int, int], Any]  # a function that returns the values from one row to another as one array
-Bytes = Callable[[int, int], bytes]  # a function that returns the memory from one position to another
+Value = Callable[[int], Any]  # returns the value of a column in a row; the argument is the row
+Span = Callable[[int, int], Any]  # returns the values from one row to another, as one array
+Bytes = Callable[[int, int], bytes]  # returns the bytes of a buffer from one position to another
 
 
 class Access(NamedTuple):
-    """Access to the memory of values.
+    """How to access the memory of values.
 
     Args:
-        memory: Returns a function that reads a buffer.
-        file: Returns the content of a file, for images that are paths.
+        memory: Returns a function that reads the bytes of a buffer.
+        file: Returns the content of a file, for images that are stored as paths.
     """
 
     memory: Callable[[pa.Buffer], Bytes]
@@ -58,7 +58,7 @@ def in_memory(buffer: pa.Buffer) -> Bytes:
 
 
 def refuse_path(path: str) -> bytes:
-    """Raise the error of an image that is only a path."""
+    """Raise the error for an image of which only the path is stored."""
     raise DatasetError(
         f"the value is not an image, but the path {path!r}; use HuggingFace(...) of highway.datasets, which reads the file, or save the "
         f"table again with save_to_disk, which stores the images in the table"
@@ -69,7 +69,7 @@ IN_MEMORY = Access(in_memory, refuse_path)
 
 
 def values_of(array: pa.Array, field: pa.Field, access: Access) -> Value:
-    """Return a function that returns a column's values, with ``None`` for nulls. The function's errors do not name the row."""
+    """Return a function that returns the value of a column in a row; ``None`` for a null. Its errors do not name the row."""
     value = _extension(array, field, access) or _plain(array, access)
     if not array.null_count:
         return value
@@ -78,7 +78,7 @@ def values_of(array: pa.Array, field: pa.Field, access: Access) -> Value:
 
 
 def _extension(array: pa.Array, field: pa.Field, access: Access) -> Value | None:
-    """Return a function that returns the values of a column with an extension type; ``None`` for other columns."""
+    """Return the function for a column with an extension type. Return ``None`` for any other column."""
     known = isinstance(array.type, pa.BaseExtensionType)
     name = array.type.extension_name if known else (field.metadata or {}).get(EXTENSION, b"").decode()
     storage = array.storage if known else array
@@ -135,7 +135,7 @@ def _bits(buffer: pa.Buffer, offset: int) -> Callable[[int], bool]:
 
 
 def _all_valid(array: pa.Array) -> np.ndarray:
-    """Return the numbers of an array without a copy. The value at the position of a null is arbitrary."""
+    """Return the numbers of a column, without a copy. A null becomes any number."""
     values = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], 0, array.offset) if array.null_count else array
     numbers: np.ndarray = values.to_numpy()
     return numbers
@@ -155,7 +155,7 @@ def _times(array: pa.Array, access: Access) -> Value:
 
 
 def _offsets(array: pa.Array) -> np.ndarray:
-    """Return the start of each list or string in the values, and the end of the last one: int32 or int64, without a copy."""
+    """Return the start of each list or string in the values, and the end of the last, as int32 or int64, without a copy."""
     if not len(array):
         return np.zeros(1, np.int32)
     is_large = pa.types.is_large_list(array.type) or pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
@@ -184,7 +184,7 @@ def _fixed_binary(array: pa.Array, access: Access) -> Value:
 
 
 def _starts(array: pa.Array) -> Callable[[int, int], np.ndarray]:
-    """Return a function of two row indexes. It returns the starts of the lists between them, and the end of the last list."""
+    """Return a function. Its arguments are two rows. It returns the start of each list between the rows, and the end of the last list."""
     if not pa.types.is_fixed_size_list(array.type):
         offsets = _offsets(array)
         return lambda begin, end: offsets[begin : end + 1]
@@ -202,7 +202,7 @@ def _lists(array: pa.Array, access: Access) -> Value:
 
 
 def _span(array: pa.Array) -> Span:
-    """Return a function that returns consecutive numbers or lists as one array. Lists of different lengths become a list of arrays."""
+    """Return a function that returns consecutive values as one array. Lists of different lengths become a list of arrays."""
     inside = _numbers_span(array) if _is_number(array.type) or pa.types.is_boolean(array.type) else _lists_span(array)
 
     def span(begin: int, end: int) -> Any:

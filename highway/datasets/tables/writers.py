@@ -1,4 +1,4 @@
-"""Write Parquet and Arrow files, sample by sample."""
+"""Write samples into Parquet and Arrow files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from highway.datasets.writing import SampleWriter, writing
 from highway.engine.batch import how_to_flatten
 from highway.errors import ItemError
 
-_BLOCK = 16 << 20  # default number of bytes of a row group or record batch
-_ROWS = 1 << 16  # maximum number of rows of a row group or record batch by default
-_MOST = 1 << 29  # maximum number of bytes, even if the user requested more rows
+_BLOCK = 16 << 20  # default limit of the bytes of a block: a row group (Parquet) or record batch (Arrow)
+_ROWS = 1 << 16  # default limit of the rows of a block
+_MOST = 1 << 29  # limit of the bytes of a block, if the user sets the number of rows
 
 
 class TableWriter:
-    """Adds samples to a table; see :mod:`highway.datasets.tables.writers`."""
+    """Writes samples into a file; see :func:`parquet_writer`."""
 
     def __init__(self, path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> None:
         self._path, self._begin = path, begin
@@ -34,9 +34,9 @@ class TableWriter:
         """Append a sample. Its fields must have the same names and types as the fields of the first sample.
 
         Raises:
-            ItemError: the names or the types of the fields differ from the first sample.
-            ItemError: the sample has no fields, or has a field ``__key__``.
-            ItemError: no column can hold the value of a field.
+            ItemError: the first sample had other fields, or a field had another type.
+            ItemError: the sample has no fields, or a field ``__key__``.
+            ItemError: no column can contain the value of a field.
         """
         cells = {
             KEY: self._cell(key, KEY, key),
@@ -82,7 +82,7 @@ class TableWriter:
         self._columns, self._size = {field: [] for field in self._kinds}, 0
 
     def finish(self) -> None:
-        """Write the remaining samples and the end of the file. Raise ValueError without samples, because the columns are unknown."""
+        """Write the remaining samples and the end of the file. Raises ValueError if no sample was added: then the columns are unknown."""
         if self._file is None:
             raise ValueError(f"{self._path}: no sample was added, so the columns are unknown; add a sample, or do not write this file")
         if self._columns[KEY]:
@@ -90,13 +90,13 @@ class TableWriter:
         self._file.close()
 
     def forget(self) -> None:
-        """Close the file if it was created. Closing a finished file again does nothing."""
+        """Close the file, if it was created. If the file is already closed, do nothing."""
         if self._file is not None:
             self._file.close()
 
 
 def begin_parquet(path: str, schema: pa.Schema, compression: str) -> Any:
-    """Create a Parquet file with page checksums. Columns of short values also have dictionaries and statistics."""
+    """Create a Parquet file with page checksums. Columns with short values also get dictionaries and statistics."""
     short = [field.name for field in schema if not pa.types.is_binary(field.type) and not field.type.num_fields]
     options = {"use_dictionary": short, "write_statistics": short, "write_page_checksum": True}
     return pq.ParquetWriter(path, schema, compression=compression, **options)
@@ -109,12 +109,12 @@ def begin_arrow(path: str, schema: pa.Schema) -> Any:
 
 @contextmanager
 def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> Iterator[TableWriter]:
-    """Yield a writer. At the end of the ``with`` block, complete the file if there was no error, and close it.
+    """Yield a writer. At the end of the ``with`` block, close the file. If there was no error, complete the file first.
 
     Args:
-        path: The final name of the file, for messages.
-        begin: Creates the file, at its temporary name. The writer calls ``begin`` when the first sample is added.
-        rows_per_block: Number of rows of a row group or record batch; see :func:`parquet_writer`.
+        path: The final path of the file, for messages.
+        begin: A function that creates the temporary file. It is called when the first sample is added.
+        rows_per_block: Number of rows of a block; see :func:`parquet_writer`.
     """
     writer = TableWriter(path, begin, rows_per_block)
     try:
@@ -130,15 +130,15 @@ def parquet_writer(
 ) -> Iterator[SampleWriter]:
     """Write a Parquet file. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
-    :class:`~highway.datasets.Parquet` reads the same samples from this file, with equal fields, dtypes, shapes and keys. The column
-    ``__key__`` contains the keys.
+    If :class:`~highway.datasets.Parquet` reads this file, the samples have the same fields, dtypes, shapes and keys. The column ``__key__``
+    contains the keys.
 
     Args:
         path: The file.
         rows_per_block: Number of rows of a row group. A row group also ends when its values reach 512 MiB. ``None``: a row group ends
             after 65,536 rows, or when its values reach 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another compression of Parquet.
-        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+        durable: Whether to wait until the file is on the disk. The file then survives a crash of the machine.
 
     >>> with parquet_writer("photos.parquet") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
@@ -149,7 +149,7 @@ def parquet_writer(
 
 @contextmanager
 def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = False) -> Iterator[SampleWriter]:
-    """Write an uncompressed Arrow file. Each row can be read alone.
+    """Write an uncompressed Arrow file, from which single rows can be read.
 
     As in :func:`parquet_writer`, the file gets its final name only when it is complete, and the column ``__key__`` contains the keys.
 
@@ -157,7 +157,7 @@ def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = F
         path: The file.
         rows_per_block: Number of rows of a record batch. A record batch also ends when its values reach 512 MiB. ``None``: a record batch
             ends after 65,536 rows, or when its values reach 16 MiB.
-        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+        durable: Whether to wait until the file is on the disk. The file then survives a crash of the machine.
 
     >>> with arrow_writer("photos.arrow") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
