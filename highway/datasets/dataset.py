@@ -22,8 +22,7 @@ class Dataset(Protocol):
 
     These attributes are optional:
 
-    - ``keys``: a sequence with the name of each sample, as ``str``. Each batch has a passport, its metadata: epoch, index and keys. The
-      passport contains the keys of the samples in the batch.
+    - ``keys``: a sequence with the name of each sample, as ``str``. The metadata of a batch (its passport) contain the keys of its samples.
     - ``__getitems__(numbers)``: returns a list of several samples. Define this method if reading several samples at once is faster than
       reading the samples one by one.
     - ``__getfiles__(numbers)``: returns the files of several samples as :class:`~highway.datasets.dataset.StoredFiles`. Define this method
@@ -38,8 +37,8 @@ class Dataset(Protocol):
     - ``classes``: the names of the labels, indexed by label.
     - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample. ``None``: the dataset does not know these numbers.
       :class:`~highway.reading.deal.Deal`, which balances batches by cost, then reads all samples to count the pixels or tokens.
-    - ``kept_at(facts)``: returns the path of a file in which highway stores costs that it has counted. ``facts`` is the kind of the costs,
-      such as ``"pixels"``. ``None``: highway stores no such file.
+    - ``kept_at(facts)``: returns the path of a file in which highway stores the costs after it has counted them. ``facts`` is the kind of
+      the costs, such as ``"pixels"``. ``None``: the costs are not stored.
     """
 
     def __len__(self) -> int: ...
@@ -47,7 +46,7 @@ class Dataset(Protocol):
 
 
 class StoredFiles(list[str | bytes]):
-    """Several samples, each of which is a file: the path of a file on this machine, or the content of a file in an object store.
+    """Several samples. Each sample is the path of a file on this machine, or the content of a file in an object store.
 
     Args:
         files: The path or content of each file.
@@ -169,7 +168,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
 
 
 def described(dataset: Dataset) -> str:
-    """Return the name of a dataset for messages. For a dataclass, this is its ``repr`` without secrets if the ``repr`` is short."""
+    """Return the name of a dataset for messages. This is the ``repr`` of a dataclass, or the type if the ``repr`` is long."""
     shown = without_secrets(repr(dataset)) if dataclasses.is_dataclass(dataset) else ""
     return shown if 0 < len(shown) <= 200 else type(dataset).__name__
 
@@ -187,8 +186,8 @@ def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[
 
     Args:
         found: A dict from field names to values.
-        fields: A dict from new names to old names. A value can have several old names, separated by ``;``. The first of these names that
-            exists is used. ``None`` keeps all fields.
+        fields: A dict from new names to old names. ``{"x": "a;b"}`` selects ``a``, or ``b`` if there is no ``a``. ``None`` keeps all
+            fields.
 
     Raises:
         ValueError: none of the old names of a field exists.

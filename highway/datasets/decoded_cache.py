@@ -23,7 +23,7 @@ from highway.process.memory import free_disk
 from highway.stores.file import local
 from highway.stores.url import is_url, shown
 
-_LARGE = 1 << 16  # samples are read together only if they have fewer bytes on average
+_LARGE = 1 << 16  # samples are read together only if their mean size is below this number of bytes
 
 
 @checked
@@ -75,7 +75,7 @@ class DecodedCache:
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         if self.file.nbytes < len(self.file) * _LARGE:
             return samples_of(self.file, numbers)
-        return [samples_of(self.file, [number])[0] for number in numbers]  # each sample has its own memory, so that it can be freed alone
+        return [samples_of(self.file, [number])[0] for number in numbers]  # so that each sample has its own memory
 
     @property
     def keys(self) -> Sequence[str] | None:
@@ -119,7 +119,7 @@ def cache_writer(path: str) -> Iterator[SamplesWriter]:
     """Write samples into a cache. No reader can open the cache before it is complete.
 
     Raises:
-        FileExistsError: a cache already exists in this folder, or another process is writing it.
+        FileExistsError: the folder already contains a cache, or another process is writing a cache into it.
         ConfigError: the folder has files that do not belong to a cache.
     """
     if is_url(path):

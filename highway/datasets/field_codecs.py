@@ -15,8 +15,7 @@ any other extension                 bytes; pickles are not loaded               
 ``bytes`` are written unchanged under every extension. If a field ``NAME`` contains an array, or a tuple or list of arrays, the file is
 ``NAME.ten``. ``NAME.ten`` is read as the field ``NAME``, so the field keeps its name. There are three exceptions. A field whose name ends
 in ``npy`` contains one array, in ``.npy`` format. A field with the name of an image type contains only images. A field whose name ends in
-``json`` contains no arrays. A ``.ten`` file has no boolean arrays, so they are written as uint8. The header of the file then marks the
-array as ``bool``.
+``json`` contains no arrays. In ``.ten`` files, boolean arrays are stored as uint8, and the header marks them as ``bool``.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
             return found
         why = ""
     except (TypeError, ValueError) as error:
-        why = "" if isinstance(error, ItemError) else f": {error}"  # the codec of .ten files would only list its dtypes
+        why = "" if isinstance(error, ItemError) else f": {error}"  # this error only lists the dtypes of .ten files
     what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ItemError(
         f"field {name!r} contains {what}, which no file of this name can hold{why}; make it an array of numbers or bytes, or rename the "

@@ -79,9 +79,9 @@ def _place_of(path: str, root: str) -> str:
 class ImageFolder(_Folder):
     """The images of a folder that contains one subfolder per label. The images are sorted by label, then by path.
 
-    The subfolders are called label folders. If ``class_names`` is given, labels are numbered in this order. Otherwise they are numbered in
-    the sorted order of the folder names. A label folder can contain further folders: all their images have the same label. Symbolic links
-    are followed. Hidden files, and files without the extension of an image format, are skipped.
+    The subfolders are called label folders. By default, the labels have the sorted order of the folder names. If ``class_names`` is given,
+    the labels have the order of ``class_names``. A label folder can have subfolders. Images in these subfolders have the label of the label
+    folder. Symbolic links are followed. Hidden files, and files without the extension of an image format, are skipped.
 
     Args:
         data_dir: The folder that contains one folder per label, or the URL of this folder. ``highway:photos/train`` and
@@ -132,7 +132,7 @@ class ImageFolder(_Folder):
 @checked
 @dataclass
 class Files(_Folder):
-    """The images in one folder, without subfolders, sorted by name. If a list of labels is given, the images in this list, in its order.
+    """The images in one folder, without subfolders, sorted by name. With ``labels``: the images in this list, in the order of the list.
 
     Args:
         data_dir: The folder, or the URL of the folder. Paths ``highway:photos/...`` refer to a few photographs in the highway package.
@@ -191,7 +191,7 @@ class Files(_Folder):
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the labels, indexed by label. If labels have no names, these are their numbers. ``None`` without ``labels``."""
+        """The names of the labels, indexed by label. Without names, these are the numbers of the labels. ``None`` without ``labels``."""
         if self.labels is None:
             return None
         return self._list.classes or [str(number) for number in range(max(self._list.labels) + 1)]

@@ -29,7 +29,7 @@ class ImageFolderWriter:
         self._path = path
         self._is_there = present_in(path)
         self._labels: dict[str, int | None] = {}  # the label of each written file, by its path in the folder
-        self._taken: dict[str, object] = {}  # for each path, a mark of the call that uses the path
+        self._taken: dict[str, object] = {}  # an object for each path that was written
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
         """Write the image of a sample. Existing files are not overwritten.

@@ -47,7 +47,7 @@ class Place:
 
     @cached_property
     def entries(self) -> frozenset[str]:
-        """The names in the folder. Names of subfolders end in a slash. Empty if it is not a folder, or a server cannot list it."""
+        """The names in the folder. Names of subfolders end in a slash. Empty if the path is not a folder, or cannot be listed."""
         try:
             return frozenset(entries_in(self.path))
         except Unsupported:
@@ -98,8 +98,8 @@ class Format:
         dataset: The dataset class that reads the format. Its first parameter is a path or a list of paths.
         note: A note for the table of formats.
         given: Arguments of the dataset that are passed if the user gives no other values.
-        choose: A function that returns the dataset class and its parameters. It receives the paths and the user's parameters. Required if
-            several datasets read the format.
+        choose: A function that returns the dataset class and its parameters. The function receives the paths and the user's parameters.
+            Required if several datasets read the format.
         writer: A function that takes a path and returns a context manager. The context manager yields a
             :class:`~highway.datasets.writing.SampleWriter`. Empty: highway cannot write the format.
         sink: The name of the component that writes the format in a pipeline. Empty: there is no such component.
@@ -118,9 +118,9 @@ class Format:
         layout: What the writer creates. ``"files"``: one file, or several files if the path contains a placeholder for the number of the
             file. ``"one"``: one file or folder for all samples. ``"each"``: a folder with a numbered file for each sample. ``"keys"``: a
             folder with a file for each sample. The name of the file is the key of the sample. Several threads write these files.
-        is_copied: Whether highway copies files from an object store to this machine before it reads them.
-        key: A function that returns the key that a sample has in this format. It receives the current key and the sample. Empty: the key
-            does not change.
+        is_copied: Whether files in an object store are copied to this machine.
+        key: A function that returns the key that a sample has in this format. The function receives the current key and the sample. Empty:
+            the key does not change.
         keeps_keys: Whether the format stores the keys of the samples.
         keeps_order: Whether samples are read in the order in which they were written. ``False``: samples are read in the order of their
             keys.

@@ -15,8 +15,8 @@ T = TypeVar("T")
 class opened(Generic[T]):  # lower case, because it is used like ``property``
     """A property that calls its method on the first access, and stores the result.
 
-    A forked child process calls the method again. So does a copy of the object, or an unpickled object. Otherwise two processes or objects
-    would share the position of an open file.
+    A forked child process calls the method again. A copied or unpickled object also calls the method again. Otherwise, two processes or
+    objects would share the position of an open file.
 
     >>> class Lines:
     ...     def __init__(self, path): self.path = path
@@ -36,12 +36,12 @@ class opened(Generic[T]):  # lower case, because it is used like ``property``
         if instance is None:
             return self
         held = instance.__dict__.get(self._name)
-        if held is None or held.owner() is not instance:  # the instance was copied, and so was its dict
+        if held is None or held.owner() is not instance:  # the instance is a copy, and its __dict__ was copied, too
             held = _held_by(instance, self._name)
         return held.get(lambda: self._method(instance))
 
 
-_locks: dict[int, threading.Lock] = {}  # one lock per process, because a thread of the parent might hold the lock at a fork
+_locks: dict[int, threading.Lock] = {}  # one lock per process, because another thread might hold the lock at a fork
 
 
 def _held_by(instance: object, name: str) -> _Held:
@@ -58,7 +58,7 @@ class _Held:
     def __init__(self, owner: object) -> None:
         self.owner = weakref.ref(owner)
         self._process = 0
-        self._locks: dict[int, threading.Lock] = {}  # one lock per process, because a thread of the parent might hold the lock at a fork
+        self._locks: dict[int, threading.Lock] = {}  # one lock per process, because another thread might hold the lock at a fork
         self._value: Any = None
 
     def get(self, opening: Callable[[], Any]) -> Any:

@@ -74,7 +74,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
         ConfigError: highway cannot recognise the format, or ``format`` is not the name of a format.
         ConfigError: files of this format can only be read from beginning to end. Use the source that the message names.
         ConfigError: the library for the format is not installed.
-        TypeError: the dataset of this format has no parameter with the name in ``options``.
+        TypeError: ``options`` contains a name that is not a parameter of the dataset.
 
     >>> import highway
     >>> dataset = highway.open("highway:photos/val")
@@ -92,7 +92,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
 
 
 def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
-    """Open the images at a path. ``folder`` creates the dataset of a folder of images; other formats are recognised."""
+    """Open the images at a path. For a folder of images, ``folder`` creates the dataset. Other formats are recognised."""
     place = Place(resolve_data_dir(path))
     row = by_suffix([path])
     if row is None and not place.holds_images() and (place.names or place.head):

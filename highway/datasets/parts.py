@@ -102,7 +102,12 @@ class Joined:
         return (lambda numbers: StoredFiles(*self._several(numbers, methods))) if set(methods) == {"__getfiles__"} else None
 
     def _several(self, numbers: Sequence[int], methods: Sequence[Several | None]) -> tuple[list[Any], list[int] | None]:
-        """Return samples and their labels (or ``None``). ``methods`` has a method for each dataset; ``None`` reads samples one by one."""
+        """Read samples, and their labels if all datasets have labels.
+
+        Args:
+            numbers: The indexes of the samples.
+            methods: The method for each dataset. ``None``: read the samples of this dataset one by one.
+        """
         samples, labels = [None] * len(numbers), [0] * len(numbers)
         all_labelled = True
         for which, mine in self.spans.rows_by_part(numbers).items():

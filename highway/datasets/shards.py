@@ -1,4 +1,4 @@
-"""Write samples into WebDataset shards. A shard is a tar archive. The files of a sample are adjacent, and have the same name."""
+"""Write samples into WebDataset shards. A shard is a tar archive in which the files of a sample are adjacent."""
 
 from __future__ import annotations
 

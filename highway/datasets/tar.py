@@ -57,8 +57,8 @@ class Tar(PartedDataset):
 
     Args:
         paths: The paths or URLs of uncompressed shards. Braces are expanded: ``photos-{000..015}.tar``.
-        fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the field ``png``, ``jpg`` or
-            ``jpeg``: the first of them that a sample has. ``None`` reads all fields under their own names.
+        fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of these fields that a
+            sample has. ``None`` reads all fields under their own names.
         index: ``True``: write the index file ``highway-tar.index`` into the folder of the shards. A path: write the index file into this
             folder. ``False``: write no index file. If the folder of the shards already has an index file, the file is always used. Shards
             whose size or modification time has changed are scanned again. If a scan takes more than a second, one process per core scans
@@ -72,7 +72,7 @@ class Tar(PartedDataset):
         ConfigError: ``paths`` is empty, or a path is a pipe.
         OSError: a shard cannot be opened, or the index file cannot be written (on the first access).
         ShardError: a shard is compressed, damaged or truncated, or has no files (on the first access).
-        ShardError: the content of a file does not match the file's extension, or a sample lacks a field in ``fields``.
+        ShardError: the content of a file does not match its extension, or a sample lacks a field in ``fields``.
         DatasetError: a shard has changed since it was first read.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
@@ -146,7 +146,7 @@ class Tar(PartedDataset):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The keys of the samples: the paths of their files in the shard, without extensions."""
+        """The keys of the samples. The key of a sample is the path of its files in the shard, without the extension."""
         shards = self._shards
         return LazyKeys(shards.key, len(shards.spans))
 

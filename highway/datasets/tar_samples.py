@@ -41,7 +41,7 @@ def grouped_by_key(
     """Yield the key of each sample, and a list with the extension and content of each file of the sample.
 
     Args:
-        members: Pairs of a file's path and content. Any object can stand for the content.
+        members: Pairs of a file's path and content. The content can be any object, such as a position.
         ignored: Called for each file that belongs to no sample.
     """
     current, files = "", list[tuple[str, T]]()
@@ -108,7 +108,7 @@ class SamplesAgain:
         self._members: Generator[Any] | None = None
 
     def sample(self, number: int, place: int) -> tuple[str, Files]:
-        """Return the key and the files of a sample. ``number`` is the index of its shard, ``place`` is its index in the shard."""
+        """Return the key and the files of a sample. ``number`` is the index of the shard, and ``place`` is the index in the shard."""
         if self._members is None:
             at_end(self.close)
         if self._at[0] != number or self._at[1] > place:

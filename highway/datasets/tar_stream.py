@@ -25,10 +25,10 @@ from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # schemes that the webdataset package reads by commands
-_BROKEN_PIPE = (141, -13)  # exit codes after SIGPIPE, of a shell and of a command: highway closed the pipe before its end
+_BROKEN_PIPE = (141, -13)  # exit codes of a shell, and of a command, whose pipe was closed before the end
 _PATIENCE = 5.0  # maximum seconds for a command to end after a signal
 LEAST = 1 << 12  # number of bytes to read ahead at first; the number doubles while files are small
-MOST, LARGE = 1 << 20, 1 << 18  # for archives on disk: maximum bytes to read ahead; larger files are read directly
+MOST, LARGE = 1 << 20, 1 << 18  # for archives on disk: maximum bytes to read ahead; minimum size of files to read directly
 MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same limits for other streams
 _AT_ONCE = 1 << 26  # maximum bytes of one read, because a damaged header can contain any size
 
@@ -100,7 +100,7 @@ def _members(stream: Any) -> Iterator[Member]:
 
 
 def _decompressed(ahead: Ahead) -> Ahead:
-    """Return the stream itself, or a stream that decompresses it if its first bytes are those of a compressed file."""
+    """If a stream is compressed, return a stream that decompresses it. Otherwise return the same stream."""
     ahead.fetch(BLOCK)
     kind = next((kind for magic, kind in COMPRESSED.items() if ahead.block.startswith(magic)), None)
     if kind is None or is_header(ahead.block):
@@ -232,7 +232,7 @@ def _open(url: str) -> Iterator[BinaryIO]:
     try:
         yield _PipeReader(process.stdout.fileno())  # type: ignore[misc]
         stop = False
-    except ShardError:  # if the command failed, the next error is more useful
+    except ShardError:  # if the command failed, raise the error below instead
         stop = False
         raise
     finally:

@@ -48,7 +48,7 @@ class SampleWriter(Protocol):
         """Append a sample with its key.
 
         Raises:
-            TypeError: the format cannot store the value of a field (in most formats an ItemError, which is a TypeError).
+            TypeError: the format cannot store the value of a field. Most formats raise an ItemError, which is a TypeError.
         """
 
 

@@ -122,7 +122,7 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
 
     Args:
         path: The URL. A pattern has ``*`` or ``[...]`` after the last slash, as in a shell.
-        names: If the URL is a folder, the objects whose names match this pattern are returned, such as ``*.ten``.
+        names: A pattern such as ``*.ten``. If the URL is a folder, the objects whose names match this pattern are returned.
         folder: Whether a URL without a pattern is always a folder. ``False``: if the name in the URL matches ``names``, the URL is an
             object.
 

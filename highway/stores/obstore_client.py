@@ -66,7 +66,7 @@ class ObstoreClient:
         self._store = self._store_with(url, _NO_LIMIT, {"max_retries": 0})
 
     def _store_with(self, url: StoreURL, timeout: timedelta, retries: dict[str, Any]) -> Any:
-        """Return obstore's object for the bucket. ``timeout`` is the limit of each request, and ``retries`` is its ``retry_config``."""
+        """Return obstore's object for the bucket. ``timeout`` is the limit of each request, and ``retries`` is obstore's ``retry_config``."""
         options: dict[str, Any] = {"client_options": {"timeout": timeout}, "retry_config": retries}
         store = self._obstore.store
         try:
@@ -112,8 +112,8 @@ class ObstoreClient:
     async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
         """Raise StoreFailure if the store has objects after the last key of a listing.
 
-        Some servers announce a further page of a listing, but do not say how to request the page. Others answer with an HTML page. Both
-        answers look like the end of the listing. In S3's directory buckets, listings have no order, so they cannot be checked.
+        Some servers announce a further page of a listing, but do not say how to request the page. Other servers answer with an HTML page.
+        Both answers look like the end of the listing. In S3's directory buckets, listings have no order, so they cannot be checked.
         """
         if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return

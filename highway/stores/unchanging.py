@@ -16,7 +16,7 @@ from highway.stores.url import shown
 
 
 class FileState(NamedTuple):
-    """The state of a file: the size in bytes, and the modification time in nanoseconds. It is used to detect changes.
+    """The state of a file: the size in bytes, and the modification time in nanoseconds. The state is used to detect changes.
 
     For an object in an object store, ``mtime_ns`` is a number that depends on the ETag of the object, or on the modification time.
     """

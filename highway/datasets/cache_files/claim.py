@@ -39,9 +39,9 @@ def claimed(path: str) -> Iterator[bool]:
 
 
 def expect_caches_only(path: str) -> None:
-    """Check that a folder contains only the files of a cache, and the folders of the caches of ranks. The folder need not exist.
+    """Check that a folder contains only the files of a cache, and folders such as ``rank-0-of-4``, which contain the caches of ranks.
 
-    Hidden files are ignored.
+    Hidden files are ignored. The folder need not exist.
 
     Raises:
         ConfigError: the folder contains other files, or contains files of a cache without the lock file.

@@ -55,7 +55,7 @@ class _Indexed:
         layout: The structure of the samples, which is the same for all samples.
         batch_size: Samples in each batch that was cached; 0 if single samples were cached.
         nbytes: Number of bytes of the samples.
-        index: A dict of arrays; see below.
+        index: A dict of the arrays above.
 
     Attributes:
         settled: Whether the cache is final. ``False``: samples were skipped when the cache was written, and a second try might add these
@@ -286,7 +286,7 @@ def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True
-        for buffer in buffers:  # one call reads at most 2 GiB; or the file is too short
+        for buffer in buffers:  # too few bytes: a call reads at most 2 GiB, or the file is too short
             while buffer.nbytes:
                 count = os.preadv(descriptor, [buffer], offset)
                 if not count:

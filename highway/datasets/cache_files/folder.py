@@ -1,9 +1,10 @@
-"""The files of a cache, which are in their own folder. The last file is the manifest. If it exists, the cache is complete.
+"""Read and write the files of a cache, which are in their own folder. The manifest is written last: if it exists, the cache is complete.
 
 ===================================  ==============================================================================================
-``highway-cache.lock``               marks the folder as a cache; locked by the process that writes the cache ``highway-cache-ID.data``
-the samples' arrays, each at a multiple of 64 bytes ``highway-cache-ID.index``           the positions of the arrays, and the checksums of
-the samples ``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, and their checksums
+``highway-cache.lock``               marks the folder as a cache; locked by the process that writes the cache
+``highway-cache-ID.data``            the arrays of the samples, each at a multiple of 64 bytes
+``highway-cache-ID.index``           the positions of the arrays, and the checksums of the samples
+``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, and their checksums
 ===================================  ==============================================================================================
 
 When all other files are on the disk, an atomic rename creates the manifest. Without a valid manifest, a folder has no cache. If a folder
@@ -55,7 +56,7 @@ class CacheFolder:
     fingerprint: str | None
 
     def open(self, quiet: bool = False) -> DiskFile | None:
-        """Return the finished cache, or ``None`` if the folder has no such cache. If ``quiet`` is false, log the reason."""
+        """Return the finished cache, or ``None`` if it does not exist or is not usable. If ``quiet`` is false, log why it is not usable."""
         try:
             return self.finished() if self.path else None
         except DatasetError as error:
@@ -166,7 +167,7 @@ class FolderWriter(CacheWriter):
 
         Args:
             batch_size: Samples in each batch that was cached; 0 if single samples were cached.
-            left_out: Number of samples that were skipped because of errors (``on_error="skip"``).
+            left_out: Number of errors that were skipped (``on_error="skip"``) while the cache was written.
             tried: The cache of an earlier try that skipped samples; ``None``: this is the first try.
             places: Optional arrays of the index; see :data:`CacheFile`.
 
@@ -187,7 +188,7 @@ class FolderWriter(CacheWriter):
         return file
 
     def close(self) -> None:
-        """Close the file. If the cache was not finished, remove its files."""
+        """Close the file. If the cache was not finished, remove the files."""
         super().close()
         if self._folder.path and not self._sealed:
             for end in ("data", "index"):
@@ -196,7 +197,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Return whether a cache has a sample that an earlier cache lacks, by the keys, or by the number of samples if they have no keys."""
+    """Return whether a cache has samples that an earlier cache lacks. Compare the keys, or the numbers of samples without keys."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 

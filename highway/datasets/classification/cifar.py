@@ -20,7 +20,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Label(NamedTuple):
-    """A kind of label: the class of an image, or the group of its class.
+    """A kind of label: the class, or the coarse label.
 
     Args:
         field: Name of the field in a sample.

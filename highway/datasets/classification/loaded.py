@@ -72,7 +72,7 @@ class LoadedImages(ABC):
     if not TYPE_CHECKING:  # hidden from type checkers, which accept misspelt names in a class with __getattr__
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError. If ``name`` is a method of tensorpack, the error contains the name of this method in highway."""
+            """Raise AttributeError. If ``name`` is a method of tensorpack, the error names the corresponding method of highway."""
             if advice := new_method(name):
                 raise AttributeError(f"{type(self).__name__} has no {name}{advice}", name=name, obj=self)
             return object.__getattribute__(self, name)  # this raises the error
@@ -92,7 +92,7 @@ def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def missing(data_dir: str, names: Sequence[str], what: str) -> FileNotFoundError:
-    """Return an error for a missing file. The error says that highway does not download the file."""
+    """Return an error for a missing file. The message explains that highway does not download the file."""
     return FileNotFoundError(
         f"{shown(data_dir)!r}: found no {' or '.join(names)} in this folder or its usual subfolders; download and unpack {what} "
         f"(highway does not download data)"

@@ -1,8 +1,8 @@
 """A safe unpickler for a dict of arrays, lists, numbers and bytes. For other objects, it raises an error.
 
-A pickle is a program that can call any function. This unpickler allows only a few names of NumPy. It replaces each of them by a placeholder
-class, which checks its arguments before it creates an array or dtype. The base class is Python's unpickler in pure Python. The unpickler in
-C would allocate as much memory as a damaged pickle requests.
+A pickle is a program that can call any function. This unpickler allows only a few names of NumPy. Each of these names becomes a placeholder
+class. A placeholder checks its arguments, and then creates an array or dtype. The base class is the unpickler in pure Python, because the
+unpickler in C would allocate as much memory as a damaged pickle requests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
-    """Return the dict in a pickle. Its keys are converted to bytes, because Python 2 wrote bytes.
+    """Return the dict in a pickle. The keys of the dict are bytes, as in pickles of Python 2.
 
     Args:
         data: The pickle.

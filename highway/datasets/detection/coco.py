@@ -50,9 +50,9 @@ class COCO:
             package, the file is ``highway:objects/instances_val.json``.
         masks: Whether samples contain masks.
         keypoints: Whether samples contain keypoints, for example from ``person_keypoints_train2017.json``.
-        crowds: Whether to include objects that are a whole crowd (``iscrowd`` is 1 in the file).
+        crowds: Whether to include annotations of a whole crowd (``iscrowd`` is 1 in the file).
         skip_empty: Whether to skip images without boxes.
-        empty_boxes: What to do with empty boxes. A box is empty if it has no area, or is completely outside the image. ``"drop"`` removes
+        empty_boxes: How to treat empty boxes. A box is empty if it has no area, or is completely outside the image. ``"drop"`` removes
             objects with empty boxes, and logs their number. ``"keep"`` keeps these objects. ``"raise"`` raises a DatasetError.
 
     A sample is a dict:

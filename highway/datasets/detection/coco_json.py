@@ -70,14 +70,14 @@ class Annotations(NamedTuple):
         file: The file.
         names: The file names of the images.
         ids: The ids of the images, int64.
-        sizes: Height and width of each image in pixels, int64 ``(images, 2)``; 0 if the file does not contain them.
+        sizes: Height and width of each image in pixels, int64 ``(images, 2)``; 0 if the file does not contain the size.
         begins: Index of the first annotation of each image, int64 ``(images + 1,)``. The last value is the number of annotations.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
         labels: int32 ``(N,)``: indexes into ``classes``.
         iscrowd: bool ``(N,)``.
         areas: float32 ``(N,)``, in pixels.
         keypoints: float32 ``(N, K, 3)``: x, y and visibility, as in the file; ``None`` if keypoints are not read.
-        masks: int64 ``(N, 2)``: where the file describes each mask: a position and a number of bytes. ``None`` if masks are not read.
+        masks: int64 ``(N, 2)``: position and number of bytes of each mask's description in the file; ``None`` if masks are not read.
         numbers: The index of each annotation in the file, int64 ``(N,)``.
         classes: The names of the categories, in the order of their ids.
         category_ids: The ids of the categories, in ascending order.
@@ -106,10 +106,10 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
 
     Args:
         path: The file, or its URL.
-        masks: Whether to find where the file describes the masks.
+        masks: Whether to find the descriptions of the masks in the file.
         keypoints: Whether to read keypoints.
         crowds: Whether to read annotations of a whole crowd.
-        empty_boxes: What to do with boxes that have no area or are outside the image; see :class:`~highway.datasets.COCO`.
+        empty_boxes: How to treat empty boxes; see :class:`~highway.datasets.COCO`.
 
     Raises:
         OSError: the file cannot be read.

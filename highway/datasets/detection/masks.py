@@ -1,8 +1,8 @@
 """Draw the masks of COCO. A mask is described by polygons, or by run lengths (as numbers or as compressed text).
 
-A run is a number of consecutive pixels of the background, or of the object. Runs go down the first column, then down the next column. The
-first run is background. The masks are equal to those of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi). highway does
-not use pycocotools, because it is a compiled dependency.
+A run is a sequence of background pixels, or of object pixels. Runs go down the first column, then down the next column. The first run is
+background. The masks are equal to the masks of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi). highway does not use
+pycocotools, because it is a compiled dependency.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _as_counts(counts: list[int]) -> np.ndarray:
 
 
 def _decompressed(text: str) -> np.ndarray:
-    """Decompress run lengths. A character has 5 bits. From the fourth number on, a number is the difference to the number two before."""
+    """Decompress run lengths. A character has 5 bits. From the fourth number on, the number two places before must be added."""
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:
@@ -92,7 +92,7 @@ def _decompressed(text: str) -> np.ndarray:
 
 
 def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
-    """Return the run lengths of a polygon. Where the boundary of the polygon crosses the middle of a column, a run begins or ends."""
+    """Return the run lengths of a polygon. A run begins or ends if the boundary of the polygon crosses the middle of a column."""
     if len(polygon) < 6 or len(polygon) % 2:
         raise ValueError(f"one of its polygons has {len(polygon)} numbers; expected x and y of at least three points")
     corners = _UPSAMPLED * np.array(polygon).reshape(-1, 2) + 0.5

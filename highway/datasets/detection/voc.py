@@ -49,7 +49,7 @@ class VOC:
     - ``labels``: int32 ``(N,)``, indexes into ``classes``;
     - ``difficult``, ``truncated``: bool ``(N,)``, from the XML file. VOC's evaluation ignores difficult objects, but samples contain them;
     - ``mask``, if ``masks`` is given: uint8 ``(H, W)``. 0 is the background, and 255 is the border of an object. For ``masks="class"``, the
-      value of other pixels is the label + 1. For ``masks="object"``, it is the index of the object + 1.
+      value of other pixels is the label + 1. For ``masks="object"``, this value is the index of the object + 1.
 
     Raises:
         OSError: a file does not exist or cannot be read.

@@ -27,9 +27,10 @@ from highway.stores.unchanging import FileState, UnchangingFile
 
 
 class OtherFiles:
-    """The external files of a dataset: files that contain values of the dataset, besides the file of the dataset.
+    """Checks the external files of a dataset.
 
-    This class checks the files, because HDF5 returns a fill value without an error if values are missing.
+    A virtual dataset, or a dataset with external storage, has values in other files. If values are missing there, HDF5 returns a fill value
+    without an error.
 
     Args:
         dataset: The h5py dataset.

@@ -37,7 +37,7 @@ _COLLECTION, _OBJECT = struct.Struct("<4sB3xQ"), struct.Struct("<H6xQ")
 
 
 class HeapRows:
-    """Reads the rows of a dataset of bytes of varying length.
+    """Reads rows that are bytes of varying length.
 
     Args:
         dataset: The h5py dataset.
@@ -116,7 +116,7 @@ class HeapRows:
 
 
 def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
-    """Return a reader of the rows. Return ``None`` if the dataset has other values than bytes of varying length, or has filters."""
+    """Return a reader of the rows. Return ``None`` if rows are not bytes of varying length, or references are stored with filters."""
     if h5py.check_vlen_dtype(dataset.dtype) != np.uint8 or dataset.ndim != 1:
         return None
     plist = dataset.id.get_create_plist()
@@ -126,10 +126,10 @@ def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
 
 
 class HeapCheck:
-    """Checks the collections of a dataset of varying length before h5py reads them.
+    """Checks the collections that contain the rows of a dataset, before h5py reads the rows.
 
-    HDF5 reads all objects of a collection, one after another. If zeros have overwritten an object, HDF5 loops forever, with h5py's lock
-    held.
+    HDF5 reads all objects of a collection, one after another. If zeros have overwritten an object, HDF5 loops forever, and does not release
+    h5py's lock.
 
     Args:
         dataset: The h5py dataset.

@@ -20,7 +20,7 @@ _TICK = 0.05  # seconds between two checks whether another process has finished
 
 
 def indexes_of(paths: Sequence[str], kind: str, version: str, scan: Scan, where: bool | str) -> list[Group]:
-    """Return the index of each data file. A data file is scanned if no index file contains its index, or if it has changed.
+    """Return the index of each data file. A data file is scanned if no index file contains its index, or if the data file has changed.
 
     Args:
         paths: Paths or URLs of the data files.
@@ -72,7 +72,7 @@ class _FolderIndex:
             wait(_TICK)
 
     def _kept(self, states: Mapping[str, FileState]) -> dict[str, Group]:
-        """Return the indexes in the index files, except those of data files that have changed."""
+        """Return the indexes in the index files. Skip the indexes of data files that have changed."""
         found = dict[str, Group]()
         for place in dict.fromkeys([self._path, self._beside]):
             missing = [path for path in states if path not in found]
@@ -102,8 +102,8 @@ class _FolderIndex:
 
     @contextmanager
     def _lock(self) -> Iterator[bool]:
-        """Try to take a lock for the index file. The lock is a local file, because network disks might not support locks."""
-        from highway.stores.cache import locked  # imported here, because it is not needed to read an index
+        """Try to lock the index file. Yield whether this succeeded. The lock is a local file: network disks might not support locks."""
+        from highway.stores.cache import locked  # imported here, because reading an index does not need this module
 
         index = self._path if is_url(self._path) else os.path.abspath(self._path)
         digest = hashlib.blake2b(index.encode(errors="surrogateescape"), digest_size=8).hexdigest()

@@ -25,7 +25,7 @@ class Database(Protocol):
         """Return ``use(value)`` for the value of each key. ``use`` must not keep the value, whose memory is freed afterwards.
 
         Raises:
-            BadValue: a key does not exist, or ``use`` raises a ValueError.
+            BadValue: a key does not exist, or ``use`` raises a ValueError or RecursionError.
             DatasetError: the database has changed, or is damaged.
         """
 
@@ -158,7 +158,7 @@ class KeyedWriter(ABC):
         Raises:
             ItemError: the key begins and ends with ``__``. Such keys are reserved for metadata.
             ItemError: the key is empty, or too long for the database.
-            TypeError: the value of a field cannot be encoded (mostly an ItemError).
+            TypeError: the value of a field cannot be encoded. Most of these errors are ItemErrors.
             OSError: the database cannot be written.
         """
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))

@@ -1,4 +1,4 @@
-"""Store millions of keys in little memory, concatenated in one bytes object."""
+"""Store millions of keys in little memory. The keys are concatenated in one ``bytes`` object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 1 << 16
 
 
 def is_sample(key: bytes) -> bool:
-    """Return whether a key is the key of a sample. Keys such as ``__keys__`` and ``__len__`` are keys of metadata."""
+    """Return whether a key belongs to a sample. Keys such as ``__keys__`` and ``__len__`` belong to metadata."""
     return not (key.startswith(b"__") and key.endswith(b"__") and len(key) > 4)
 
 
@@ -54,7 +54,7 @@ class Keys(LazyKeys):
         return self._row[begin:end]
 
     def are_distinct(self) -> bool:
-        """Return whether all keys have different hashes. If so, all keys are different."""
+        """Return whether all keys have different hashes. In this case, all keys are different."""
         hashes = np.fromiter((hash(self.encoded(number)) for number in range(self._length)), np.int64, self._length)
         return len(np.unique(hashes)) == self._length
 
@@ -88,7 +88,7 @@ def listed(value: Any) -> Iterator[bytes]:
     """Yield the keys in the value of ``__keys__``.
 
     Raises:
-        ValueError: the value is not a msgpack list of byte strings. For example, it is a pickle.
+        ValueError: the value is not a msgpack list of byte strings. It can be a pickle.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
     unpacker.feed(value)

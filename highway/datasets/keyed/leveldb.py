@@ -128,7 +128,7 @@ def _check_log(path: str) -> None:
     at, kind = 0, _FULL
     while at < len(data):
         rest = _BLOCK - at % _BLOCK
-        if rest >= _RECORD.size:  # without space for a record, the block ends with zeros
+        if rest >= _RECORD.size:  # otherwise, the block ends with zeros
             length, kind = _RECORD.unpack_from(data, at) if at + _RECORD.size <= len(data) else (rest, _ZEROS)
             rest = _RECORD.size + length
             if kind == _ZEROS or rest > min(_BLOCK - at % _BLOCK, len(data) - at):
@@ -238,7 +238,7 @@ class LevelDBWriter(KeyedWriter):
     def finish(self) -> None:
         """Open the database once more, so that LevelDB moves the last samples from the log to a table. Raises OSError.
 
-        If a table is truncated later, this is detected. A truncated log could not be detected, because a log has no end mark.
+        A truncated table is detected. A truncated log cannot be detected, because a log has no end mark.
 
         """
         try:

@@ -291,7 +291,7 @@ class LMDBWriter(KeyedWriter):
 
 @contextmanager
 def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
-    """Write an LMDB database. If the path ends in ``.mdb``, it is a file, otherwise a folder that contains the file ``data.mdb``.
+    """Write an LMDB database. If the path ends in ``.mdb``, it is a file. Otherwise, it is a folder with the file ``data.mdb``.
 
     The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 

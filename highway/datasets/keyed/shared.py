@@ -22,7 +22,7 @@ _lock = threading.Lock()
 
 
 def shared(name: Hashable, opening: Callable[[], T]) -> T:
-    """Return the open object with this name. If there is none, ``opening`` opens it. It is closed when nothing refers to it any more."""
+    """Return the open object with this name, or call ``opening`` to open it. An object is closed when nothing refers to it any more."""
     with _lock:
         found: T | None = _open.get(name)  # type: ignore[assignment]  # objects with the same name have the same type
         if found is None:

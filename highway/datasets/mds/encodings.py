@@ -51,7 +51,7 @@ class Encoding(NamedTuple):
     """The encoding of a column.
 
     Args:
-        decode: A function that decodes bytes. It raises ValueError if the bytes are invalid.
+        decode: A function that decodes bytes. The function raises ValueError if the bytes are invalid.
         size: Number of bytes of each value; ``None`` if the size varies.
     """
 
@@ -150,7 +150,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encoding_for(name: str, value: Any) -> str:
-    """Return the encoding for writing a field. It depends on the name and the first value of the field.
+    """Return the encoding for writing a field. The encoding depends on the name and the first value of the field.
 
     Raises:
         ItemError: no encoding supports the value.

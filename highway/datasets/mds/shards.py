@@ -1,4 +1,4 @@
-"""Read the index of a folder of MDS shards, and the samples in a shard."""
+"""Read the file ``index.json`` of a folder of MDS shards, and the samples in a shard."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Shard:
         entry: The entry of the shard in ``index.json``.
         fields: A dict from field names to the columns to read. ``None``: all columns except ``leave_out``.
         leave_out: A column that is not a field.
-        state: The expected size and modification time of the file; ``None``: any.
+        state: The expected size and modification time of the file. ``None``: both can have any value.
 
     Raises:
         OSError: the shard cannot be opened.
@@ -174,7 +174,7 @@ class Shard:
                 )
 
     def verify(self) -> None:
-        """Check one checksum of the file: the fastest one in ``index.json``. Raises DatasetError."""
+        """Check a checksum of the file. If ``index.json`` has several, check the fastest. Raises DatasetError."""
         hashes = self._entry.raw_data.hashes
         known = [name for name in hashes if hasattr(xxhash, name) or name in hashlib.algorithms_available]
         if hashes and not known:

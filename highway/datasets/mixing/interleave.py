@@ -29,7 +29,7 @@ class _Step(NamedTuple):
     Args:
         begin: The first position.
         shares: The share of the right half of each branch of the tree; see :class:`Interleave`.
-        parts: The fraction that each branch had left over from rounding, at the first position.
+        parts: The remainder of the rounding in each branch, at the first position.
         drawn: Number of samples of each dataset before the first position.
     """
 
@@ -67,7 +67,7 @@ class Interleave:
         stop: When the epoch ends. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been read
             completely. A dataset that is read completely before the others is skipped (``"all"``) or starts again (``"restart"``).
         length: Number of positions of the epoch. If ``length`` is given, ``stop`` does not determine when the epoch ends.
-        begin: The first position of this mix. Earlier positions of the epoch belong to another mix, after a resume with a different mix.
+        begin: The first position of this mix. It is above 0 if a run has resumed with a different mix within the epoch.
         given: Number of samples of each dataset before the position ``begin`` of the epoch.
 
     Attributes:
@@ -101,7 +101,7 @@ class Interleave:
         self._shares, self._parts, self._drawn = (np.stack([step[field] for step in steps]) for field in (1, 2, 3))
 
     def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return two int64 arrays: the dataset at each position, and how many samples this dataset had in the epoch before."""
+        """Return two int64 arrays: the dataset at each position, and how many samples this dataset has before the position."""
         step = np.searchsorted(self._begins, positions, side="right") - 1
         count, node = positions - self._begins[step], np.ones_like(positions)
         for _ in range(self._leaves.bit_length() - 1):

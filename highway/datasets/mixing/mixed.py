@@ -45,7 +45,7 @@ class MixedDataset:
         length: Number of samples of an epoch. Requires ``stop="restart"``.
         names: A name for each dataset. With names, a run can resume with a different mix (``allow_changed=["Reader.mixture"]``).
 
-    A sample of the mix is a sample of one of the datasets. ``mixed[5]`` is the sample at position 5 if the reader does not shuffle.
+    A sample is a sample of one of the datasets. ``mixed[5]`` is the sample at position 5, in the order without shuffling.
 
     Raises:
         ConfigError: there are not as many weights or names as datasets, or a weight is not valid.
@@ -101,7 +101,7 @@ class Parts(Joined):
         mixed: The mix.
 
     Attributes:
-        datasets: The datasets. If a dataset is a mix, its parts.
+        datasets: The datasets. A dataset that is a mix is replaced by its parts.
         firsts: The index of the first sample of each dataset, int64 ``(D,)``.
         interleave: Computes the dataset and the sample at each position.
         mixed: The mix.
@@ -132,7 +132,7 @@ class Parts(Joined):
 
 
 def opened_parts(dataset: Dataset) -> Dataset:
-    """Open a dataset that is given as a path. For a mix, return its parts, because the reader computes the order of a mix."""
+    """If ``dataset`` is a path, open the dataset. If it is a mix, return its parts, because the reader computes the order of a mix."""
     dataset = _opened(dataset)
     return dataset.parts if isinstance(dataset, MixedDataset) else dataset
 

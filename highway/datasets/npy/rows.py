@@ -216,7 +216,7 @@ class _Columns:
 
 
 def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
-    """Check that the archive lacks no file. zipfile does not check the number of files. Raises zipfile.BadZipFile."""
+    """Check that no file of the archive is missing. zipfile does not check the number of files. Raises zipfile.BadZipFile."""
     count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
     if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # zip64 archives have 0xFFFF here
         raise zipfile.BadZipFile(

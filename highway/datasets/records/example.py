@@ -10,9 +10,9 @@
     message Int64List { repeated int64 value = 1; }           // packed, or one by one
 
 A feature of an Example is a list of bytes, int64 or float32. If a field has another type or a shape, the writer adds the feature
-``__types__``. Its value is JSON with the original types of these fields: a dtype (``"<i4"``) is a number, a dtype and a shape
-(``["<f8", [2, 3]]``) are an array, and ``"str"`` is a string. Other types, such as ``"json"``, are file extensions:
-:mod:`highway.datasets.field_codecs` encoded the field.
+``__types__``. The value of this feature is JSON with the original types of these fields. ``"<i4"`` is a number, ``["<f8", [2, 3]]`` is an
+array with its shape, and ``"str"`` is a string. Other types, such as ``"json"``, are file extensions of
+:mod:`highway.datasets.field_codecs`.
 
 Integers of up to 64 bits are stored in ``int64_list``, except uint8 and uint64. float16 and float32 are stored in ``float_list``. All other
 arrays are stored in ``bytes_list``, in C order, little-endian. ``tf.io.decode_raw`` can read these bytes.
@@ -37,7 +37,7 @@ _FIRST, _SECOND, _FLOATS = 0x0A, 0x12, 0x0D  # protobuf tags: bytes as field 1, 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 0x0A, 0x12, 0x1A
 _LISTS = (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST)
 _DTYPES = {_FLOAT_LIST: np.float32, _INT64_LIST: np.int64}
-_BEGIN = re.compile(  # the features, the entry and the name; then the feature, its list and its value, each with its length
+_BEGIN = re.compile(  # an Example whose first feature is the key; the groups are the lengths of the feature, its list and its value
     rb"\n[\x80-\xff]{0,9}[\x00-\x7f]\n[\x80-\xff]?[\x00-\x7f]\n%c%b\x12([\x00-\x7f])\n([\x00-\x7f])\n([\x00-\x7f])"
     % (len(KEY), KEY.encode()),
     re.DOTALL,
@@ -257,7 +257,7 @@ def _entry(name: str, feature: bytes) -> bytes:
 
 
 def _encoded(name: str, value: Any) -> tuple[bytes, Any]:
-    """Encode a value as a Feature. Also return its type for ``__types__``, or ``None`` if the feature has this type."""
+    """Encode a value as a Feature. Return the Feature, and the type for ``__types__`` (``None`` if the Feature has the same type)."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return write_bytes(_BYTES_LIST, write_bytes(_FIRST, bytes(value))), None
     if isinstance(value, str):

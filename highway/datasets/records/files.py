@@ -24,7 +24,7 @@ Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as '
 
 
 class ReadPlan(NamedTuple):
-    """A plan to read records: ranges of a file, and a function that returns the records in their contents.
+    """A plan to read records: ranges of a file, and a function that extracts the records from these ranges.
 
     The ranges of several plans can be read together.
     """
@@ -73,7 +73,7 @@ class _Files:
         return chain.from_iterable(file.read(rows) for file, rows in self._neighbours(numbers))
 
     def _neighbours(self, numbers: Sequence[int]) -> list[tuple[RecordFile, list[int]]]:
-        """Group consecutive indexes that belong to one file. Return the file and the indexes in the file of each group."""
+        """Group consecutive indexes that belong to one file. For each group, return the file, and the indexes in this file."""
         runs = (list(places) for _, places in groupby(map(self.place, numbers), lambda place: id(place[0])))
         return [(places[0][0], [row for _, row in places]) for places in runs]
 
@@ -117,7 +117,7 @@ class Records(PartedDataset):
 
     @property
     def files(self) -> list[str]:
-        """The files' paths."""
+        """The paths of the files."""
         return files_of(self.paths, leave_out=SUFFIX)
 
     @opened

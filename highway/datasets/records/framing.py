@@ -82,7 +82,7 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 
 def index_of(path: str) -> Group:
-    """Return the index of a file. It is one array ``(N + 1,)``, uint32 or uint64: the positions of the records, and the size of the file.
+    """Return the index of a file. It is an array ``(N + 1,)``, uint32 or uint64, of the positions of the records, and the size of the file.
 
     Raises:
         DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the position.
@@ -158,8 +158,8 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
 def _tables() -> tuple[np.ndarray, int]:
     """Return tables for computing the CRC-32Cs of many 8-byte lengths together, and the CRC-32C of eight zero bytes.
 
-    The tables are uint32 ``(8, 256)``. Entry ``[place, byte]`` is what the CRC-32C of eight zero bytes must be XORed with, if ``byte``
-    replaces the zero at ``place``.
+    The tables are uint32 ``(8, 256)``. If ``byte`` replaces the zero byte at ``place``, the CRC-32C changes by XOR with entry
+    ``[place, byte]``.
 
     """
     crc, size = _crc32c(), _LENGTH.size

@@ -1,4 +1,4 @@
-"""Read and write Protocol Buffers, as far as ``tf.train.Example`` and Caffe's ``Datum`` need it.
+"""Read and write the parts of Protocol Buffers that ``tf.train.Example`` and Caffe's ``Datum`` use.
 
 A message consists of fields. A field is a tag, ``number << 3 | type``, and a value. The tag is a varint: an integer with seven bits per
 byte, lowest bits first. If another byte follows, the highest bit of a byte is 1. The type determines the form of the value: a varint (0),

@@ -83,7 +83,7 @@ class _TFRecordFile:
         return ReadPlan(list(map(FileRange, repeat(file), run_begins.tolist(), run_sizes.tolist())), records)
 
     def _large(self, begin: int, end: int) -> bytes:
-        """Read a large record without copying it: read only its data and checksum, not its length."""
+        """Read the data of a large record without a copy. The length of the record is not read."""
         file = self._file()
         data, footer = read_ranges([FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)])
         check_records(file, [data], [footer], [begin])

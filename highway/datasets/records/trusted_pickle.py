@@ -35,7 +35,7 @@ def begins_like_pickle(value: Data) -> bool:
 
 
 def refusal(what: str, option: str, serializer: str) -> str:
-    """Return the error message for a pickle. It explains why highway does not load the pickle, and how to read it.
+    """Return the error message for a pickle. The message explains why highway does not load the pickle, and how the user can load it.
 
     Args:
         what: The start of the message, such as ``"its values are pickles"``.

@@ -47,7 +47,7 @@ def _is_part(value: Any) -> bool:
 
 
 def has_shuffle_buffer(stream: Any) -> bool:
-    """Return whether a stream shuffles in a buffer. Its state does not contain the buffer, so a resume loses the examples in the buffer."""
+    """Return whether a stream shuffles in a buffer. A resume loses the examples in the buffer, which the state does not contain."""
     parts = [stream._ex_iterable]
     for part in parts:  # the loop also visits the parts that it adds
         for value in vars(part).values():
@@ -56,7 +56,7 @@ def has_shuffle_buffer(stream: Any) -> bool:
 
 
 def examples_from(stream: Any, epoch: int, state: Any, passed: int) -> Iterator[dict[str, Any]]:
-    """Return the examples of an epoch after the state of the stream, without the first ``passed`` examples."""
+    """Set the state of a stream in an epoch. Return the examples that follow, without the first ``passed`` examples."""
     stream.set_epoch(epoch)
     stream.load_state_dict(state)
     return islice(iter(stream), passed, None)

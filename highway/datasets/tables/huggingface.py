@@ -57,7 +57,7 @@ class HubLayout(TableLayout):
         super().__init__(pieces, table.features.arrow_schema, selection, wanted.nulls, 0, name)
 
     def rows(self, numbers: Sequence[int]) -> list[int]:
-        """Convert indexes of samples to row numbers in memory, which differ after ``select``, ``filter`` or ``shuffle``."""
+        """Convert sample indexes to row numbers in memory. Both differ after ``select``, ``filter`` or ``shuffle``."""
         numbers = [range(self.length)[number] for number in numbers]
         rows: list[int] = numbers if self.order is None else self.order[numbers].tolist()
         return rows

@@ -29,7 +29,7 @@ class TableFile(NamedTuple):
 
 
 def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
-    """Return the files, each with the values in the names of its folders. Folders above the paths of the user are ignored.
+    """Return the files, each with the values in the names of its folders. Folders above the user's paths are ignored.
 
     Args:
         named: Each path of the user, with its files.

@@ -76,7 +76,7 @@ class Pieces(Generic[T]):
                     self._shrink(self._budget // _STAYING, lambda _, one: one.is_done)
 
     def _claim(self, missing: list[int]) -> tuple[int, _Kept[T] | None]:
-        """Return the index of a piece and the cached piece. ``None`` as the piece: this thread must decode it."""
+        """Return the index of a piece, and the cached piece. If the piece is ``None``, this thread must decode it."""
         with self._changed:
             while True:
                 for number in missing:

@@ -26,7 +26,7 @@ class DecodedRows:
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
-        """Return a function for each column, and an index. With this index as its argument, a function returns the value in this row."""
+        """Return a function for each column, and an index. Called with this index, a function returns the value in the row."""
         if len(self._values) == 1:
             return self._values[0], row
         batch, row = self._spans.place(row)
@@ -56,7 +56,7 @@ class SampleFields:
         """Return a sample.
 
         Args:
-            values: A function for each column in ``selection.columns``. It returns the value at an index.
+            values: A function for each column in ``selection.columns``. The function returns the value at an index.
             at: The index to pass to these functions.
             where: Returns a name of the row, for error messages.
 

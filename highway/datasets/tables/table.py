@@ -122,7 +122,7 @@ class Table(PartedDataset, Generic[L]):
         decoded = self._decode(layout, layout.pieces[number])
         layout.times += 1
         layout.kept += decoded[1]
-        if layout.kept > layout.budget // 16:  # otherwise pyarrow would not return freed memory, several times the budget
+        if layout.kept > layout.budget // 16:  # otherwise pyarrow keeps freed memory, up to several times the budget
             layout.kept = 0
             pa.default_memory_pool().release_unused()
         if layout.decoded.again == _OFTEN and layout.given < layout.times * len(layout.spans) / len(layout.pieces) / 4:

@@ -58,7 +58,7 @@ def in_memory(buffer: pa.Buffer) -> Bytes:
 
 
 def refuse_path(path: str) -> bytes:
-    """Raise the error for an image of which only the path is stored."""
+    """Raise the error for an image that is stored only as a path."""
     raise DatasetError(
         f"the value is not an image, but the path {path!r}; use HuggingFace(...) of highway.datasets, which reads the file, or save the "
         f"table again with save_to_disk, which stores the images in the table"
@@ -69,7 +69,7 @@ IN_MEMORY = Access(in_memory, refuse_path)
 
 
 def values_of(array: pa.Array, field: pa.Field, access: Access) -> Value:
-    """Return a function that returns the value of a column in a row; ``None`` for a null. Its errors do not name the row."""
+    """Return a function that returns the value of a column in a row; ``None`` for a null. Errors do not name the row."""
     value = _extension(array, field, access) or _plain(array, access)
     if not array.null_count:
         return value
@@ -135,7 +135,7 @@ def _bits(buffer: pa.Buffer, offset: int) -> Callable[[int], bool]:
 
 
 def _all_valid(array: pa.Array) -> np.ndarray:
-    """Return the numbers of a column, without a copy. A null becomes any number."""
+    """Return the numbers of a column, without a copy. A null becomes an arbitrary number."""
     values = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], 0, array.offset) if array.null_count else array
     numbers: np.ndarray = values.to_numpy()
     return numbers
@@ -184,7 +184,7 @@ def _fixed_binary(array: pa.Array, access: Access) -> Value:
 
 
 def _starts(array: pa.Array) -> Callable[[int, int], np.ndarray]:
-    """Return a function. Its arguments are two rows. It returns the start of each list between the rows, and the end of the last list."""
+    """Return a function that returns the start of each list between two rows, and the end of the last list."""
     if not pa.types.is_fixed_size_list(array.type):
         offsets = _offsets(array)
         return lambda begin, end: offsets[begin : end + 1]

@@ -82,7 +82,7 @@ class TableWriter:
         self._columns, self._size = {field: [] for field in self._kinds}, 0
 
     def finish(self) -> None:
-        """Write the remaining samples and the end of the file. Raises ValueError if no sample was added: then the columns are unknown."""
+        """Write the remaining samples and the end of the file. Raises ValueError if no sample was added."""
         if self._file is None:
             raise ValueError(f"{self._path}: no sample was added, so the columns are unknown; add a sample, or do not write this file")
         if self._columns[KEY]:
@@ -130,8 +130,8 @@ def parquet_writer(
 ) -> Iterator[SampleWriter]:
     """Write a Parquet file. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
-    If :class:`~highway.datasets.Parquet` reads this file, the samples have the same fields, dtypes, shapes and keys. The column ``__key__``
-    contains the keys.
+    The samples that :class:`~highway.datasets.Parquet` reads have the same fields, dtypes, shapes and keys as the samples that were
+    written. The column ``__key__`` contains the keys.
 
     Args:
         path: The file.
