@@ -66,7 +66,7 @@ class ObstoreClient:
         self._store = self._store_with(url, _NO_LIMIT, {"max_retries": 0})
 
     def _store_with(self, url: StoreURL, timeout: timedelta, retries: dict[str, Any]) -> Any:
-        """Return obstore's object for the bucket. ``timeout`` is the limit of each request, and ``retries`` is obstore's ``retry_config``."""
+        """Return obstore's object for the bucket. ``timeout`` limits each request, and ``retries`` is obstore's ``retry_config``."""
         options: dict[str, Any] = {"client_options": {"timeout": timeout}, "retry_config": retries}
         store = self._obstore.store
         try:
