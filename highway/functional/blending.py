@@ -16,8 +16,8 @@ def blend(image: np.ndarray, other: np.ndarray, share: float, out: np.ndarray | 
     Args:
         image: uint8 or floats.
         other: An image with the same shape and dtype as ``image``.
-        share: The share of ``image``, from 0 to 1. With 1, the result is a copy of ``image``.
-        out: Array for the result. It must be C-contiguous, and have the same shape and dtype as ``image``.
+        share: The weight of ``image``, from 0 to 1. With 1, the result is a copy of ``image``.
+        out: Array for the result. It must be C-contiguous, and must have the same shape and dtype as ``image``.
 
     Raises:
         TypeError: the images are neither uint8 nor floats.

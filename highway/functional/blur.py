@@ -1,4 +1,4 @@
-"""Blur and sharpen images. Unless documented otherwise, the image is mirrored beyond its border.
+"""Blur and sharpen images. Pixels beyond the border are mirrored pixels of the image, unless documented otherwise.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`.
 """
@@ -17,15 +17,15 @@ from highway.images.ops import computed_in_float32, cv2_or_none
 
 @computed_in_float32
 def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> np.ndarray:
-    """Blur by a Gaussian.
+    """Blur the image by a Gaussian.
 
     Args:
         image: Any number of channels.
         sigma: Standard deviation in pixels, above 0.
         size: Width of the kernel in pixels, an odd number. By default, the kernel extends three standard deviations to each side.
 
-    For uint8 images, weights are multiples of 1/256, as in OpenCV's ``GaussianBlur``. At most 0.01% of the values differ from the values of
-    OpenCV, and the difference is at most 1.
+    For uint8 images, the weights of the kernel are multiples of 1/256, as in OpenCV's ``GaussianBlur``. At most 0.01% of the values differ
+    from the result of OpenCV, by at most 1.
 
     >>> image = np.array([[0, 0, 0], [0, 160, 0], [0, 0, 0]], np.uint8)
     >>> gaussian_blur(image, sigma=0.5, size=3)
@@ -45,10 +45,10 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
 
 
 def _gaussian(sigma: float, width: int, steps: int | None) -> np.ndarray:
-    """Return the float32 weights of a Gaussian, with sum 1, without zeros at the ends.
+    """Return the weights of a Gaussian, as float32. Their sum is 1, and there are no zeros at the ends.
 
-    With ``steps``, the weights are multiples of 1/``steps``, as in OpenCV for uint8. Each rounding error is added to the next weight, so
-    that the sum is 1.
+    With ``steps``, the weights are multiples of 1/``steps``, as in OpenCV for uint8. To keep the sum, each rounding error is added to the
+    next weight.
     """
     half = [math.exp(-distance * distance / 2) for distance in (pixels / sigma for pixels in range(width // 2, 0, -1))]
     whole = 2 * sum(half) + 1
@@ -71,7 +71,7 @@ def median_blur(image: np.ndarray, size: int = 3) -> np.ndarray:
 
     Args:
         image: Any number of channels. With ``size`` above 5, float images are many times slower than uint8 images.
-        size: Width of the square neighbourhood in pixels, an odd number. Beyond the border, the outermost pixels are repeated.
+        size: Width of the square neighbourhood in pixels, an odd number. Pixels beyond the border repeat the outermost pixels of the image.
 
     >>> image = np.array([[10, 10, 10], [10, 255, 10], [10, 10, 10]], np.uint8)
     >>> median_blur(image, 3)[1]
@@ -90,7 +90,7 @@ def median_blur(image: np.ndarray, size: int = 3) -> np.ndarray:
 
 @computed_in_float32
 def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
-    """Blur along a line.
+    """Blur the image along a line.
 
     Args:
         image: Any number of channels.
@@ -104,7 +104,7 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
         return image
     right, down, middle = math.cos(math.radians(angle)), -math.sin(math.radians(angle)), size // 2
     places = {(round(middle + place * down), round(middle + place * right)) for place in range(-middle, middle + 1)}
-    # For a horizontal line, this gives the same result in half the time.
+    # For a horizontal line, this takes half the time.
     if (cv2 := cv2_or_none()) and all(row == middle for row, _ in places):
         return ops.by_channels(image, lambda part: cv2.blur(part, (size, 1)))
     kernel = np.zeros((size, size), np.float32)
@@ -115,10 +115,10 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
 
 @computed_in_float32
 def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
-    """Interpolate between a smoothed image (``factor`` 0) and the image (1). A factor above 1 sharpens the image.
+    """Interpolate between a smoothed image (``factor`` 0) and the original image (``factor`` 1). A factor above 1 sharpens the image.
 
-    The smoothed image is the same as in Pillow's ``ImageEnhance.Sharpness``: the weight of the pixel itself is 5/13, and the weight of each
-    of its eight neighbours is 1/13. The outermost pixels do not change.
+    The smoothed image is the same as in Pillow's ``ImageEnhance.Sharpness``. Each of its pixels is a weighted mean of a pixel (weight 5/13)
+    and its eight neighbours (weight 1/13 each). The outermost pixels do not change.
 
     Args:
         image: uint8 or floats, any number of channels.

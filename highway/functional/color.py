@@ -17,7 +17,7 @@ from highway.images.ops import computed_in_float32, cv2_or_none
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 Three = tuple[float, float, float]
 Rows = tuple[Three, Three, Three]
-# The principal axes of ImageNet's colours: "ImageNet classification with deep CNNs", Krizhevsky et al. 2012.
+# The principal axes of the colours in ImageNet: "ImageNet classification with deep CNNs", Krizhevsky et al. 2012.
 EIGENVALUES: Three = (0.2175, 0.0188, 0.0045)
 EIGENVECTORS: Rows = ((-0.5675, 0.7192, 0.4009), (-0.5808, -0.0045, -0.814), (-0.5836, -0.6948, 0.4203))
 ColorMode = Literal[
@@ -28,7 +28,7 @@ ColorMode = Literal[
 
 @computed_in_float32
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    """Interpolate between the grey image (``factor`` 0) and the image (1). A factor above 1 makes the colours stronger.
+    """Interpolate between a grey image (``factor`` 0) and the original image (``factor`` 1). A factor above 1 makes the colours stronger.
 
     An image with one channel does not change.
 
@@ -47,7 +47,7 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
-    """Convert to grey by luma (ITU-R BT.601).
+    """Convert an image to grey values, by luma (ITU-R BT.601).
 
     Args:
         image: uint8 or floats, ``(H, W, 3)`` in RGB, or one channel.
@@ -67,13 +67,13 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
 
 @computed_in_float32
 def hue(image: np.ndarray, turn: float) -> np.ndarray:
-    """Rotate the hue (HSV) by ``turn``. For example, 1/3 turns red to green.
+    """Rotate the hue (of HSV) by ``turn``. For example, 1/3 changes red to green.
 
     An image with one channel does not change. For uint8 images, ``turn`` is rounded to a multiple of 1/256.
 
     Args:
         image: uint8 or floats, in RGB.
-        turn: A fraction of the circle, from -0.5 to 0.5.
+        turn: A fraction of the colour circle, from -0.5 to 0.5.
 
     >>> hue(np.array([[[200, 0, 0]]], np.uint8), 1 / 3).tolist()
     [[[0, 200, 0]]]
@@ -94,7 +94,7 @@ def hue(image: np.ndarray, turn: float) -> np.ndarray:
 
 
 def _turned(image: np.ndarray, turn: float) -> np.ndarray:
-    """Compute :func:`hue` by its formula in float32."""
+    """Compute :func:`hue` in float32, without OpenCV."""
     value, least = image.max(axis=2), image.min(axis=2)
     chroma = value - least
     red, green, blue = np.moveaxis(image, 2, 0)
@@ -111,7 +111,7 @@ def _turned(image: np.ndarray, turn: float) -> np.ndarray:
 def lighting(
     image: np.ndarray, strengths: tuple[float, float, float], values: Three = EIGENVALUES, vectors: Rows = EIGENVECTORS
 ) -> np.ndarray:
-    """Add PCA colour noise (AlexNet): one colour along the principal axes of a dataset's colours.
+    """Add PCA colour noise (AlexNet): the same colour, along the principal axes of the colours in a dataset, to all pixels.
 
     An image with one channel does not change.
 
@@ -139,7 +139,7 @@ def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
     """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does.
 
     Args:
-        image: uint8, or float32 in OpenCV's ranges.
+        image: uint8, or float32 with the ranges that OpenCV expects.
         mode: The conversion, such as ``"RGB2HSV"`` or ``"LAB2RGB"``.
 
     Raises:
@@ -160,7 +160,7 @@ def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
 
 
 def is_grey(image: np.ndarray, what: str) -> bool:
-    """Return whether an image has one channel. Raises ValueError if the image has neither 1 nor 3 channels."""
+    """Return whether an image has one channel. Raises ValueError if it has neither 1 nor 3 channels."""
     channels = image.shape[2] if image.ndim == 3 else 1
     if channels not in (1, 3):
         raise ValueError(f"{what}: the image has {channels} channels; expected 1 or 3 (RGB)")

@@ -1,4 +1,4 @@
-"""Move the pixels of an image: flip, pad, crop, resize, rotate.
+"""Move the pixels of an image: flip, pad, crop, resize and rotate.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB; see :mod:`highway.functional`.
 """
@@ -20,10 +20,10 @@ Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median"
 Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 Point = tuple[float, float]
 
-# from scipy.ndimage's modes to numpy's modes; "reflect" has a different meaning in each
+# from modes of scipy.ndimage to modes of numpy; "reflect" has different meanings
 _PADDINGS: dict[Border, Padding] = {"constant": "constant", "nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "wrap": "wrap"}
 
-# the modes that OpenCV supports; OpenCV is several times as fast
+# the modes that OpenCV supports, which is several times as fast
 _BORDERS = {"edge": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT_101", "symmetric": "BORDER_REFLECT", "wrap": "BORDER_WRAP"}
 
 
@@ -54,11 +54,11 @@ def flip_y(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 
 def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]], mode: Padding = "constant") -> np.ndarray:
-    """Add pixels on each side.
+    """Add pixels on each side of the image.
 
     Args:
         image: Any dtype.
-        size: Number of new pixels on every side, or (above and below, left and right), or ((above, below), (left, right)).
+        size: Number of new pixels: one number for every side, (above and below, left and right), or ((above, below), (left, right)).
         mode: Values of the new pixels, as in ``numpy.pad``: ``"constant"`` (0), ``"edge"``, ``"reflect"``, ``"symmetric"``,
             ``"wrap"``, ``"linear_ramp"``, ``"maximum"``, ``"mean"``, ``"median"`` or ``"minimum"``.
 
@@ -86,7 +86,7 @@ def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> n
         size: Height and width of the box.
 
     Raises:
-        ValueError: the box is not within the image.
+        ValueError: the box is not completely inside the image.
 
     >>> image = np.arange(16, dtype=np.uint8).reshape(4, 4)
     >>> crop(image, corner=(1, 2), size=(2, 2))
@@ -103,7 +103,7 @@ def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> n
 
 
 def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "constant") -> np.ndarray:
-    """Move the image by a whole number of pixels.
+    """Move the image by whole numbers of pixels.
 
     Args:
         image: Any dtype.
@@ -126,7 +126,8 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
 def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicubic", out: np.ndarray | None = None) -> np.ndarray:
     """Resize the image to ``shape`` (height, width).
 
-    When the image shrinks, OpenCV antialiases only with ``"area"``. Pillow antialiases with every method except ``"nearest"``.
+    If the image becomes smaller, OpenCV (if installed) averages pixels (antialiasing) only with ``"area"``. Without OpenCV, Pillow does so
+    with every method except ``"nearest"``.
 
     Args:
         image: uint8 or floats.
@@ -147,10 +148,11 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
     Args:
         image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
         angle: Angle in degrees, counterclockwise.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline: 0 is nearest, 1 is bilinear, and 2 to 5 are smoother and
-            many times slower.
-        reshape: Whether to enlarge the result to hold the whole rotated image. If ``False``, the result has the size of the image.
-        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, only 0.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline. 0 means nearest, and 1 means bilinear. 2 to 5 are smoother,
+            but many times slower.
+        reshape: Whether the result is larger, so that it contains the whole rotated image. With ``False``, the result has the size of the
+            image.
+        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, it must be 0.
 
     >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)
     >>> rotate(image, 90)
@@ -170,9 +172,10 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
 
     Args:
         image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
-        zoom_factor: The factor. Below 1, the image shrinks and gets a border of 0. Above 1, a window of the image is enlarged.
+        zoom_factor: The factor. With a factor below 1, the image becomes smaller and gets a border of 0. With a factor above 1, a window of
+            the image is enlarged.
         interpolation: See :func:`rotate`.
-        place: Vertical and horizontal position of the smaller image or of the window, each from 0 to 1. The default is the centre.
+        place: Vertical and horizontal position of the smaller image, or of the window, from 0 to 1. The default is the centre.
 
     >>> clipped_zoom(np.full((4, 4), 9, np.uint8), 0.5)
     array([[0, 0, 0, 0],
@@ -250,7 +253,7 @@ def rotate90(image: np.ndarray, turns: int) -> np.ndarray:
 
     Args:
         image: Any dtype.
-        turns: Number of quarter turns counterclockwise. Negative numbers rotate clockwise.
+        turns: Number of rotations by 90 degrees counterclockwise. Negative numbers rotate clockwise.
 
     >>> rotate90(np.array([[1, 2, 3], [4, 5, 6]], np.uint8), 1)
     array([[3, 6],
@@ -269,12 +272,12 @@ def rotate90(image: np.ndarray, turns: int) -> np.ndarray:
 
 
 def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 0) -> np.ndarray:
-    """Paste the image onto a canvas of one colour.
+    """Paste the image onto a canvas that has one colour.
 
     Args:
         image: Any dtype.
         shape: Height and width of the canvas. Pixels outside the canvas are cut off.
-        corner: Position of the image's upper left corner on the canvas, (row, column).
+        corner: Position of the upper left corner of the image on the canvas, (row, column).
         fill: Colour of the canvas: a number, or one number per channel.
 
     >>> paste(np.zeros((1, 2), np.uint8), (3, 4), (1, 1), fill=7)

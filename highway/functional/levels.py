@@ -1,6 +1,7 @@
 """Change the values of an image. Most functions use a lookup table for uint8 images.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`. Functions that depend on the range expect floats from 0 to 1.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`. Functions that depend on the full range expect floats from 0 to
+1.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from highway.images.ops import computed_in_float32, cv2_or_none
 _LEVELS = np.arange(256)
 _SHARES = _LEVELS / 255
 _WIDE = _LEVELS.astype(np.float64)
-_UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range(9))  # for each number of bits, the mask of the upper bits
+# For each number of bits, a mask that keeps the upper bits.
+_UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range(9))
 
 
 @computed_in_float32
 def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> np.ndarray:
-    """Equalize the common histogram of all channels, so that values range from 0 to 255. Grey pixels stay grey.
+    """Equalize the histogram of all channels together. The results range from 0 to 255. Grey pixels stay grey.
 
-    All channels are mapped by the same function, which is the cumulative histogram of all channels together. For uint8, the function is
-    exact. For one channel, it is the same as in OpenCV's ``equalizeHist``. For floats, the histogram has ``number_bins`` between minimum
-    and maximum, and the function interpolates linearly. If all values are equal, the image is returned unchanged.
+    The cumulative histogram of all channels together is applied to each channel. For uint8 images with one channel, the result is the same
+    as from OpenCV's ``equalizeHist``. For floats, the histogram has ``number_bins`` bins between the minimum and the maximum, and is
+    interpolated linearly. If all values are equal, the image is returned unchanged.
 
     Args:
         image: uint8 or floats, any number of channels.
@@ -54,7 +56,7 @@ def brightness(image: np.ndarray, factor: float) -> np.ndarray:
 
     Args:
         image: uint8 or floats.
-        factor: Factor, at least 0. 1 does not change the image.
+        factor: The factor, at least 0. With 1, the image does not change.
 
     >>> brightness(np.array([[0, 100, 200]], np.uint8), 1.5)
     array([[  0, 150, 255]], dtype=uint8)
@@ -64,11 +66,11 @@ def brightness(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.ndarray:
-    """Multiply each value's distance from the image's mean grey value by ``factor``.
+    """Change the contrast: multiply the distance of each value from the mean grey value of the image by ``factor``.
 
     Args:
         image: uint8 or floats.
-        factor: Factor, at least 0. 1 does not change the image.
+        factor: The factor, at least 0. With 1, the image does not change.
         per_channel: Whether to use the mean of each channel instead of the mean grey value.
 
     >>> contrast(np.array([[0, 100, 200]], np.uint8), 0.5)
@@ -87,11 +89,11 @@ def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.
 
 @computed_in_float32
 def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
-    """Raise all values, as fractions of the full range, to a power. A power below 1 makes the image brighter. Floats below 0 become 0.
+    """Raise all values, as fractions of the full range, to the power ``exponent``. Floats below 0 become 0.
 
     Args:
         image: uint8, or floats from 0 to 1.
-        exponent: The power, at least 0.
+        exponent: The exponent, at least 0. An exponent below 1 makes the image brighter.
 
     Raises:
         ValueError: a float image has a value above 1.5.
@@ -138,7 +140,7 @@ def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:
-    """Keep the upper ``bits`` bits of each value. Floats are quantized like bytes, and keep their dtype.
+    """Keep the upper ``bits`` bits of each value. Floats are quantized to 8 bits first, and keep their dtype.
 
     Args:
         image: uint8, or floats from 0 to 1.
@@ -233,8 +235,8 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
 
     Args:
         image: uint8, 1 or 3 channels.
-        clip_limit: Maximum count of a value in a tile, as a multiple of the average count. Counts above the maximum are spread over all
-            values.
+        clip_limit: Limit of the contrast: the maximum count of a value in the histogram of a tile, as a multiple of the average count.
+            Counts above the limit are distributed over all values.
         tiles: Number of rows and columns of tiles.
 
     Raises:
@@ -271,13 +273,13 @@ def expect_bytes(image: np.ndarray, what: str) -> None:
 
 def _extremes(planes: np.ndarray, least: bool) -> np.ndarray:
     """Return the minimum or maximum of each channel of ``(H, W, C)``, float64 ``(C,)``."""
-    # Reducing one axis after the other is ten times as fast as reducing both at once.
+    # Reducing the two axes separately is ten times as fast as reducing both at once.
     rows = planes.min(axis=0) if least else planes.max(axis=0)
     return np.asarray(rows.min(axis=0) if least else rows.max(axis=0), np.float64)
 
 
 def _by_level(image: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Apply a function whose argument and result are fractions of the full range."""
+    """Apply a function to the values as fractions of the full range. It returns new fractions."""
     if image.dtype == np.uint8:
         return ops.lookup(image, ops.saturated(255 * function(_SHARES), image.dtype))
     return function(image).astype(np.float32, copy=False)

@@ -25,23 +25,23 @@ from highway.renamed import with_old_names
 
 
 def generator(seed: int | None = None) -> Generator:
-    """Return a generator that is faster than NumPy's default."""
+    """Return a random generator that is faster than NumPy's default."""
     return Generator(SFC64(seed))
 
 
 @with_old_names
 @computed_in_float32
 def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: float = 50.0, rng: Generator | None = None) -> np.ndarray:
-    """Add ``strength`` times normal noise of mean ``mu`` and standard deviation ``sigma`` to each value.
+    """Add ``strength * noise`` to each value. The noise is normally distributed, with mean ``mu`` and standard deviation ``sigma``.
 
     The default ``sigma`` is for images with values from 0 to 255. For float images with values from 0 to 1, pass a smaller ``sigma``. The
-    noise has 65,536 equally likely values, which are within 4.2 standard deviations of the mean.
+    noise has 65,536 possible values, which are equally likely. They are within 4.2 standard deviations of the mean.
 
     Args:
         image: uint8 or floats, any number of channels.
         strength: Factor by which the noise is multiplied.
-        mu: Mean of the noise before it is multiplied.
-        sigma: Standard deviation of the noise before it is multiplied.
+        mu: Mean of the noise before the multiplication.
+        sigma: Standard deviation of the noise before the multiplication.
         rng: Generates the noise.
 
     >>> image = np.full((1, 4), 100, np.uint8)
@@ -57,7 +57,7 @@ def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: 
 
 @cache
 def _quantiles() -> np.ndarray:
-    """Return 65,536 quantiles of the normal distribution, at the middles of ranges of equal probability."""
+    """Return 65,536 quantiles of the normal distribution: the middles of ranges that have equal probabilities."""
     half = np.array([NormalDist().inv_cdf((number + 0.5) / 65536) for number in range(32768)])
     return np.concatenate([half, -half[::-1]])
 
@@ -86,13 +86,13 @@ def _plus(image: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 @computed_in_float32
 def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng: Generator | None = None) -> np.ndarray:
-    """Set some random pixels to the maximum of the range in all channels, and other random pixels to 0.
+    """Set some random pixels to white (the maximum of the range in all channels), and other random pixels to black (0).
 
     Args:
         image: uint8, or floats from 0 to 1.
         salt: Fraction of the pixels that become white.
         pepper: Fraction of the pixels that become black.
-        rng: Selects the pixels.
+        rng: The random generator that selects the pixels.
 
     >>> image = np.full((1, 8), 100, np.uint8)
     >>> salt_pepper(image, salt=0.2, pepper=0.2, rng=np.random.default_rng(0))
@@ -111,8 +111,8 @@ def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0
 
     Args:
         image: uint8, or floats from 0 to 1, in RGB.
-        color_shift: Maximum rotation of the hue, as a fraction of the circle.
-        intensity: Standard deviation of the noise, as a multiple of the standard deviation of the image's grey values.
+        color_shift: Maximum rotation of the hue, as a fraction of the colour circle.
+        intensity: Standard deviation of the noise, as a multiple of the standard deviation of the image, averaged over the channels.
         rng: Generates the noise.
 
     >>> image = np.full((2, 2, 3), 100, np.uint8)
@@ -169,12 +169,12 @@ def erase(
     rng: Generator | None = None,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Fill boxes of an image, of any dtype.
+    """Fill boxes of an image of any dtype.
 
     Args:
         image: Any number of channels.
         holes: Top, left, height and width of each box in pixels.
-        fill: Value of the boxes: a number, one number per channel, or ``"random"`` (noise over the full range).
+        fill: Value of the filled pixels: a number, one number per channel, or ``"random"`` for noise over the full range.
         rng: Generates the noise.
         out: Array for the result, if shape and dtype fit.
 

@@ -1,4 +1,4 @@
-"""Change the range and dtype of an image's values.
+"""Change the range and dtype of the values of an image.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB; see :mod:`highway.functional`.
 """
@@ -35,8 +35,9 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
     _expect_one_each(channels, "rescale", scale=scale, offset=offset)
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
-    # Treat several image rows as one row and repeat the constants along it: broadcasting over three channels takes ten times as long.
-    short = image.dtype.itemsize < 4  # the values fit into float32, and converting first is faster than an operation that converts
+    # Treat several rows of the image as one long row, and repeat the constants along this row. Broadcasting over three channels would take
+    # ten times as long.
+    short = image.dtype.itemsize < 4  # the values fit into float32, and converting them first is faster
     several = _rows_at_once(len(image), image.shape[1] * channels) if short or image.flags.c_contiguous else 1
     wide, pixels = target.reshape(len(image) // several, -1), several * image.shape[1]
     if short:
@@ -71,7 +72,7 @@ def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None =
 
     Args:
         image: uint8 or floats.
-        scale: Factor. The default maps values from 0 to 255 to values from 0 to 1, also for float images.
+        scale: The factor. With the default, values from 0 to 255 become values from 0 to 1, even for float images.
         out: float32 array for the result, if the shape fits.
 
     >>> to_float(np.array([[0, 255]], np.uint8))
@@ -79,7 +80,7 @@ def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None =
     """
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
-    target[...] = image  # copy, and multiply in place afterwards: this is faster than a product that converts
+    target[...] = image  # copying first and then multiplying in place is faster
     target *= np.float32(scale)
     return target
 
@@ -89,7 +90,7 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
 
     Args:
         image: uint8 or floats.
-        scale: Factor. The default is for floats from 0 to 1.
+        scale: The factor. The default is for floats from 0 to 1.
 
     Raises:
         ValueError: ``scale`` and a value of the image are both above 1.5.
@@ -105,13 +106,13 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
 
 
 def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, all_channel: bool = True) -> np.ndarray:
-    """Scale the values to the range from ``low`` to ``high``. The result is float32. If all values are equal, they become ``low``.
+    """Scale the values to the range from ``low`` to ``high``, as float32. If all values are equal, they become ``low``.
 
     Args:
         image: Any number of channels.
         low: Minimum of the result.
         high: Maximum of the result.
-        all_channel: Whether to use the minimum and maximum of all channels together. ``False`` scales each channel separately.
+        all_channel: Whether to use the minimum and maximum of all channels together. With ``False``, each channel is scaled separately.
 
     >>> min_max_normalize(np.array([[50, 100, 150]], np.uint8), 1, 3).round(3)
     array([[1., 2., 3.]], dtype=float32)
@@ -128,12 +129,12 @@ def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, 
 
 
 def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.ndarray:
-    """Return ``(image - mean) / deviation`` as float32, with the image's own mean and standard deviation.
+    """Return ``(image - mean) / deviation`` as float32, with the mean and standard deviation of the image.
 
     Args:
         image: Any number of channels.
-        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses the mean and deviation of each channel
-            separately. A deviation below ``1 / sqrt(number of values)`` is replaced by this number.
+        all_channel: Whether to use the mean and deviation of all channels together. With ``False``, each channel is normalized separately.
+            A deviation below ``1 / sqrt(number of values)`` is replaced by this limit.
 
     >>> mean_variance_normalize(np.array([[1, 3]], np.uint8))
     array([[-1.,  1.]], dtype=float32)
@@ -163,7 +164,7 @@ def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[t
 
 @lru_cache(maxsize=64)
 def _rows_at_once(height: int, width: int) -> int:
-    """Return how many image rows to process as one long row of 4,096 to 32,768 values. This halves NumPy's time."""
+    """Return the number of image rows to process as one long row of 4,096 to 32,768 values. This halves the time."""
     return next((several for several in range(1, height + 1) if height % several == 0 and 4096 < several * width <= 32768), 1)
 
 

@@ -1,6 +1,6 @@
 """Warp images by affine and projective matrices, and by displacement fields.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, and any dtype with ``"nearest"``; see :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats; with ``"nearest"``, any dtype. See :mod:`highway.functional`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def warp(
 
     Args:
         image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
-        matrix: Matrix that maps input points to output points: float64 ``(2, 3)`` (affine), applied to (x, y, 1), or ``(3, 3)``
+        matrix: The matrix that maps points (x, y, 1) of the image to points of the result: float64 ``(2, 3)`` (affine) or ``(3, 3)``
             (projective).
         shape: Height and width of the result.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5. Splines require an affine matrix.
-        fill: Value of new pixels for mode ``"constant"``: a number, or one number per channel. With a spline of order 2 or more, only
+        fill: Value of new pixels for mode ``"constant"``: a number, or one number per channel. With a spline of order 2 or more, it must be
             0.
-        mode: How to compute new pixels; see :func:`highway.functional.shift`. With a spline of order 2 or more, only ``"constant"``.
+        mode: How to compute new pixels; see :func:`highway.functional.shift`. With a spline of order 2 or more, it must be ``"constant"``.
 
     >>> matrix = np.array([[0.5, 0, 0], [0, 1, 0]])
     >>> warp(np.array([[10, 30, 50, 70]], np.uint8), matrix, shape=(1, 2))
@@ -60,7 +60,7 @@ def warp(
 
 
 def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
-    """Map coordinates along an axis into the image, as the border mode defines. 0 is the centre of the first pixel."""
+    """Map coordinates along an axis into the image, by the border mode. Coordinate 0 is the centre of the first pixel."""
     if mode == "reflect":
         part = np.mod(place + 0.5, 2 * length)
         place = np.minimum(part, 2 * length - part) - 0.5
@@ -73,7 +73,7 @@ def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
 
 
 def inverted(matrix: np.ndarray) -> np.ndarray:
-    """Return the inverse matrix, which has the same shape. Raises ValueError if the matrix is not invertible.
+    """Return the inverse of a matrix, with the same shape. Raises ValueError if the matrix is not invertible.
 
     Args:
         matrix: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective).
@@ -92,7 +92,7 @@ def inverted(matrix: np.ndarray) -> np.ndarray:
 
 
 def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Apply a matrix to points, and return the moved points, float32 ``(N, 2)``.
+    """Apply a matrix to points. Return the moved points, float32 ``(N, 2)``.
 
     Args:
         points: float32 ``(N, 2)``: x and y in pixels.
@@ -131,7 +131,7 @@ def affine(
 def about_centre(
     size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
 ) -> np.ndarray:
-    """Return the matrix of a linear map that moves the image's centre to the centre of a result of size ``onto``."""
+    """Return the affine matrix of a linear map that moves the centre of the image to the centre of a result of size ``onto``."""
     (a, b), (c, d) = linear
     x, y = size[1] / 2, size[0] / 2
     right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)
@@ -155,7 +155,7 @@ def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
 
 
 def _from_square(corners: np.ndarray) -> np.ndarray:
-    """Return the map from the unit square's corners to four points (Heckbert 1989, "Fundamentals of texture mapping", 2.2.3)."""
+    """Return the matrix that maps the corners of the unit square to four points (Heckbert 1989, "Fundamentals of texture mapping")."""
     (x, y), (x1, y1), (x2, y2), (x3, y3) = corners.tolist()
     right, down, along, up = x1 - x2, y1 - y2, x3 - x2, y3 - y2
     wide, high = x - x1 + x2 - x3, y - y1 + y2 - y3
@@ -170,11 +170,11 @@ def _from_square(corners: np.ndarray) -> np.ndarray:
 
 
 def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bilinear", fill: Fill = 0) -> np.ndarray:
-    """Displace each pixel by a field.
+    """Move each pixel by its own displacement.
 
     Args:
         image: uint8 or floats. With ``"nearest"``, any dtype.
-        field: float32 ``(H, W, 2)``: offset (right, down) in pixels from each output pixel to its source.
+        field: The displacements, float32 ``(H, W, 2)``: for each output pixel, the offset (right, down) of its source in pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
 
@@ -191,7 +191,7 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
 
 
 def displace_points(points: np.ndarray, field: np.ndarray) -> np.ndarray:
-    """Return the positions of points after :func:`displace`, float32 ``(N, 2)``. They are exact to 0.01 pixels if the field is smooth.
+    """Return the positions of points after :func:`displace`, float32 ``(N, 2)``. If the field is smooth, they are exact to 0.01 pixels.
 
     Args:
         points: float32 ``(N, 2)``: x and y in pixels.
@@ -203,7 +203,7 @@ def displace_points(points: np.ndarray, field: np.ndarray) -> np.ndarray:
     """
     planes = [np.ascontiguousarray(field[..., axis]) for axis in (0, 1)]
     place, count = points, len(points)
-    columns = max(1, min(count, 1024))  # in several rows, because OpenCV accepts at most 32,766 columns
+    columns = max(1, min(count, 1024))  # OpenCV accepts at most 32,766 columns
     for _ in range(_ROUNDS if count else 0):  # fixed-point iteration: target = source - field(target)
         inside = np.clip(place - 0.5, 0, np.array(field.shape[1::-1]) - 1).astype(np.float32)
         x, y = (np.resize(part, (-(-count // columns), columns)) for part in inside.T)

@@ -1,4 +1,4 @@
-"""Find the boxes, masks and points of an item's images by the names of fields, so that they can be drawn on the images."""
+"""Find the boxes, masks and points of an item's images by the names of the fields, and prepare them for drawing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from highway.images.drawing import Drawn
 from highway.images.ops import Size
 
 USUAL = {"boxes": ("boxes",), "mask": ("masks", "mask"), "points": ("keypoints", "points"), "visibility": ("visibility",)}
-"""The default field names of each role."""
+"""The default field names of each *role*: boxes, mask, points and visibility."""
 
 
 def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
-    """Return the field of each role: the given field, or the first field of the item that has a default name of the role.
+    """Return the field of each role: the given field, or the first field with a default name.
 
     Raises:
         KeyError: a given field does not exist.
@@ -31,11 +31,11 @@ def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
 def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[Any]:
     """Return the values of a field for each of ``count`` images.
 
-    In a batch, the values are an array, a list, a padded array (with lengths in ``<field>_count``), or a concatenated array (with
-    ``<field>_offsets``).
+    In a batch, the field is a list or an array. The field ``<field>_count`` contains the lengths of padded values. The field
+    ``<field>_offsets`` contains the offsets of concatenated values.
 
     Raises:
-        ValueError: the number of values differs from ``count``.
+        ValueError: the field does not have ``count`` values.
     """
     value, known = get(item, field), names(item)
     if not batched:
@@ -55,18 +55,18 @@ def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[
 def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field], batched: bool = True) -> list[dict[str, np.ndarray]]:
     """Return the annotations of each image as a dict from roles to values.
 
-    The values are boxes ``(N, 4)``, a mask ``(H, W)`` or ``(N, H, W)``, and points ``(N[, K], 2 or 3)``. A field with a default name is
-    ignored if its values do not fit its role.
+    The values are boxes ``(N, 4)``, a mask ``(H, W)`` or ``(N, H, W)``, and points ``(N[, K], 2 or 3)``. A field that is found by its
+    default name is ignored if it does not contain such values.
 
     Args:
         item: The item.
         sizes: Height and width of each image.
         given: A dict from roles to the fields that the user named.
-        batched: Whether fields have a batch axis.
+        batched: Whether the fields have a batch axis.
 
     Raises:
         KeyError: a given field does not exist.
-        ValueError: the values of a given field do not fit its role.
+        ValueError: a given field does not contain such values.
     """
     found: list[dict[str, np.ndarray]] = [{} for _ in sizes]
     for role, field in fields_of(item, given).items():
@@ -82,7 +82,7 @@ def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field]
 
 
 def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), colors: Sequence[int] = ()) -> Drawn:
-    """Return the annotations to draw on an image. Padding, and points that are marked as not labelled or not visible, are omitted."""
+    """Return the annotations to draw on an image, without padding and without points that are marked as not labelled or not visible."""
     boxes, points = given.get("boxes"), given.get("points")
     if points is not None:
         there: np.ndarray = np.ones(points.shape[:-1], np.bool_)
@@ -98,7 +98,7 @@ def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), c
 
 
 def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes: Mapping[str, str]) -> tuple[Drawn, bool]:
-    """Return the annotations to draw on an image, and whether the boxes have labels. Boxes have labels if there is one label per box.
+    """Return the annotations to draw on an image, and whether the boxes have labels, one per box.
 
     Args:
         given: The annotations of the image, from :func:`annotations_of`.
@@ -113,7 +113,7 @@ def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes:
 
 
 def text_of(label: Any) -> str:
-    """Return a label as text for people. The label is a number or a text."""
+    """Return a label, which is a number or a text, as text."""
     return f"{label:g}" if np.asarray(label).dtype.kind in "iuf" else str(label)
 
 

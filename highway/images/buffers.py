@@ -1,4 +1,4 @@
-"""Memory for batches. A later batch reuses the memory of a batch when no object refers to this batch or a view of it."""
+"""Memory for batches. A later batch uses the same memory when no object refers to the earlier batch or to a view of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 
 
 class BufferPool:
-    """Creates uint8 arrays in reused memory.
+    """Creates uint8 arrays in memory that is used again.
 
-    New memory causes a page fault per 4 kB. Reused memory causes no page faults.
+    New memory causes a page fault per 4 kB. Memory that is used again causes no page faults.
 
-    Reuse is safe for this reason: the array uses the memory of an ``mmap``, which is not an array. In NumPy, a view of a view refers to the
-    last array of the chain. So all views, memoryviews, tensors and frames refer to *this* array. The array's finalizer returns the memory
-    to the pool. The finalizer runs after the last of these objects is deleted. If the array used the memory of a second array, or of a
-    memoryview of the second array, views would refer to the second array, and the finalizer would run too early.
+    A finalizer of the array returns the memory to the pool. This is safe, because the finalizer runs after the last view of the array is
+    deleted. In NumPy, a view of a view refers to the array at the end of the chain, which is this array. Its memory is an ``mmap``, because
+    an ``mmap`` is not an array. If the memory were another array, views would refer to that array, and the finalizer would run too early.
 
     Args:
         nbytes: Size of each piece of memory in bytes.
@@ -39,12 +38,12 @@ class BufferPool:
         except IndexError:
             memory = _fresh(self.nbytes)
         array = np.ndarray(shape, np.uint8, buffer=memory)
-        weakref.finalize(array, self._free.append, memory).atexit = False  # append is atomic, because any thread can delete the last object
+        weakref.finalize(array, self._free.append, memory).atexit = False  # any thread can delete the last view; append is atomic
         return array
 
 
 def _fresh(nbytes: int) -> mmap.mmap:
-    """Return new memory. If the system supports huge pages, there is only one page fault and one TLB entry per 2 MB."""
+    """Return new memory, with huge pages if the system supports them. This causes only one page fault per 2 MB."""
     memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(AttributeError, OSError):  # this platform or kernel has no huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)

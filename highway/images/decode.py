@@ -1,17 +1,18 @@
-"""Decode image files to uint8 RGB: a whole image, or a box scaled into a row of a batch. Only this module selects decoders.
+"""Decode image files to uint8 RGB: a whole image, or a box that is scaled into a row of a batch. Only this module selects decoders.
 
-JPEGs are decoded by the first of these that is installed: highway's C extension, simplejpeg, OpenCV, Pillow. The C extension stops decoding
-at the end of the box. If OpenCV is installed, it decodes PNG and BMP. Pillow decodes GIF (the first picture), PPM, TIFF, WEBP and CMYK. Any
-other format raises an error. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey values are
-repeated three times, palettes are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
+The decoder for JPEGs is the first of the following that is installed: the C extension of highway, simplejpeg, OpenCV, Pillow. The C
+extension stops decoding at the end of the box. OpenCV, if installed, decodes PNG and BMP. Pillow decodes GIF (the first picture), PPM,
+TIFF, WEBP and CMYK. Any other format raises an error. The result is always ``(H, W, 3)`` uint8 in RGB. It is upright: the orientation in
+the Exif data is applied. Grey values are repeated three times. The colours of palettes are looked up. Of 16-bit values, the high byte is
+kept. Alpha is dropped without blending.
 
-JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling, which is 7% faster. The result differs from the exact result by
-1 to 2 of 255 levels on average, which is less than the loss by compression. If a box is at least twice as large as its output in both
-directions, the decoder decodes the box at 1/2, 1/4 or 1/8 of its size, and the result is interpolated. Decoding at a smaller size is
-faster, and causes less aliasing because the decoder averages pixels.
+JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling, which takes 7% less time. The result differs from the exact
+result by 1 to 2 of 255 levels on average. This is less than the loss by compression. If a box is at least twice as large as its output in
+both directions, the decoder decodes the box at 1/2, 1/4 or 1/8 of its size, and the result is interpolated. This is faster. It also causes
+less aliasing, because the decoder averages pixels.
 
-A truncated file raises an error with every decoder. Damage inside a JPEG raises an error with simplejpeg. With the extension, damage raises
-an error if it is before the end of the box. OpenCV and Pillow ignore such damage.
+A truncated file raises an error with every decoder. Damage inside a JPEG raises an error with simplejpeg. With the C extension, it raises
+an error if it is before the end of the box. OpenCV and Pillow ignore damage inside a JPEG.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from highway.images.sampling import warp
 log = logging.getLogger("highway")
 
 MAX_PIXELS = 1 << 26  # a larger image raises an error before memory is allocated (an image of this size has 201 MB)
-EXTENSION = "highway._jpeg"  # the extension's name in counters, receivers and `highway doctor`
-_EXTENSION_API = 4  # the version of the extension's functions
+EXTENSION = "highway._jpeg"  # the name of the C extension in counters, in warnings and in `highway doctor`
+_EXTENSION_API = 4  # the version of the functions in the C extension
 _REDUCTIONS = (8, 4, 2)
-_ROWS_REVERSED = (3, 4, 7, 8)  # Exif orientations with reversed rows (or columns); from 5 on, rows and columns are swapped first
+_ROWS_REVERSED = (3, 4, 7, 8)  # Exif orientations with reversed rows (or columns); if at least 5, rows and columns are swapped first
 _COLUMNS_REVERSED = (2, 3, 6, 7)
 _CV2_FORMATS = ("JPEG", "PNG", "BMP")
 
 
 @cache
 def extension_or_none() -> Any:
-    """Return the module ``highway.images._jpeg``, or ``None`` if it is missing, or built for another version of highway or libjpeg."""
+    """Return the C extension ``highway.images._jpeg``, or ``None`` if it is missing, or was built for another version of highway."""
     try:
         import highway.images._jpeg as extension
     except ImportError:
@@ -53,7 +54,7 @@ def extension_or_none() -> Any:
 
 @cache
 def simplejpeg_or_none() -> Any:
-    """Return the module ``simplejpeg``; ``None`` if it is not installed."""
+    """Return the module ``simplejpeg``, or ``None`` if it is not installed."""
     try:
         import simplejpeg
     except ModuleNotFoundError:
@@ -62,7 +63,7 @@ def simplejpeg_or_none() -> Any:
 
 
 def backend() -> str:
-    """Return the fastest installed decoder of JPEGs: ``"highway._jpeg"``, ``"simplejpeg"``, ``"cv2"`` or ``"pillow"``."""
+    """Return the name of the fastest installed decoder for JPEGs: ``"highway._jpeg"``, ``"simplejpeg"``, ``"cv2"`` or ``"pillow"``."""
     if extension_or_none():
         return EXTENSION
     if simplejpeg_or_none():
@@ -74,21 +75,21 @@ def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Decode a whole image file.
 
     Args:
-        data: The file's bytes.
-        max_pixels: Maximum number of pixels (height x width) in the file's header.
+        data: The bytes of the file.
+        max_pixels: Maximum number of pixels (height x width) in the header of the file.
 
     Returns:
         uint8 ``(H, W, 3)`` in RGB.
 
     Raises:
-        ImageError: the bytes are not an image, are damaged or truncated, or the header has more pixels than ``max_pixels``.
+        ImageError: the bytes are not an image, are damaged or truncated, or the header declares more than ``max_pixels`` pixels.
     """
     header = checked_header(data, max_pixels)
     return np.ascontiguousarray(_upright(_pixels(data, header, 1), header.orientation))
 
 
 def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Return the header of an image file. Raises the errors of :func:`decode`, for example if the image is too large."""
+    """Return the header of an image file. Raises ImageError for the reasons listed in :func:`decode`."""
     header = read_header(data)
     if header.height * header.width > max_pixels:
         raise ImageError(
@@ -99,20 +100,20 @@ def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
 
 
 def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped: bool = False, antialias: bool = False) -> None:
-    """Decode a box of an image and scale it into ``out``.
+    """Decode a box of an image, and scale it into ``out``.
 
     Args:
-        data: The file's bytes.
+        data: The bytes of the file.
         header: The header from :func:`checked_header`.
-        box: Top, left, height and width of a box within the upright image, in pixels.
+        box: Top, left, height and width of a box in the upright image, in pixels.
         out: uint8 ``(H, W, 3)``, contiguous: a row of a batch.
         flipped: Whether to mirror the result left to right.
-        antialias: Whether to average over all source pixels when the image shrinks, which is slower. Without OpenCV, pixels are always
-            averaged.
+        antialias: Whether each pixel of a box that becomes smaller is the average of all its source pixels. This is slower. Without OpenCV,
+            pixels are always averaged.
 
     Raises:
         ImageError: the bytes are damaged or truncated.
-        ValueError: the box is not within the image.
+        ValueError: the box is not completely inside the image.
     """
     box, shape = _as_stored(box, header), out.shape[:2] if header.orientation < 5 else out.shape[1::-1]
     upright, reduction = header.orientation == 1, _reduction(box, shape)
@@ -150,7 +151,7 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias: bool, out: np.ndarray | None) -> np.ndarray:
-    """Scale the box of a decoded image to ``shape``, into ``out`` if possible. The decoder might have reduced the size of ``pixels``."""
+    """Scale a box of a decoded image to ``shape``, into ``out`` if possible. The decoder might have reduced the size of ``pixels``."""
     top, left, rows, columns = box
     sizes = {(-(-header.height // by), -(-header.width // by)): by for by in (*_REDUCTIONS, 1)}
     by = sizes.get(pixels.shape[:2], 0)  # by: the reduction that the decoder has applied
@@ -168,13 +169,13 @@ def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias
 
 
 def _reduction(box: Box, shape: Size) -> int:
-    """Return the largest reduction of the image at which the box is at least as large as the output."""
+    """Return the largest reduction (8, 4, 2 or 1) after which the box is at least as large as the output."""
     times = min(box[2] // shape[0], box[3] // shape[1])
     return next((by for by in _REDUCTIONS if times >= by), 1)
 
 
 def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
-    """Decode an image in its stored orientation. If the decoder supports reductions, reduce both sides."""
+    """Decode an image without applying its orientation. If the decoder supports it, reduce both sides by ``reduction``."""
     if extension := _extension_for(header):
         whole = np.empty((header.height, header.width, 3), np.uint8)
         _by_extension(extension, data, header, (0, 0, header.height, header.width), whole)
@@ -197,14 +198,14 @@ def _damaged(header: Header, why: object) -> ImageError:
 
 
 def _extension_for(header: Header) -> Any:
-    """Return the extension if it is installed and decodes this format, otherwise ``None``."""
+    """Return the C extension if it is installed and decodes this format, otherwise ``None``."""
     return extension_or_none() if header.format == "JPEG" and header.channels != 4 else None
 
 
 def _by_extension(
     extension: Any, data: bytes, header: Header, box: Box, out: np.ndarray, by: int = 1, flipped: bool = False, antialias: bool = False
 ) -> None:
-    """Decode a box of the stored image and scale it into ``out``."""
+    """Decode a box of the stored image, and scale it into ``out``."""
     try:
         extension.decode_crop(data, (header.height, header.width), box, by, out, flipped, antialias)
     except ValueError as error:
@@ -221,7 +222,7 @@ def _by_simplejpeg(data: bytes, header: Header, reduction: int) -> np.ndarray:
 
 def _by_cv2(cv2: Any, data: bytes, header: Header, reduction: int) -> np.ndarray:
     if header.format == "JPEG" and data.find(b"\xff\xd9", data.find(b"\xff\xda")) < 0:
-        raise ImageError("the JPEG is truncated: it has no end marker")  # OpenCV would fill the rest with grey and report no error
+        raise ImageError("the JPEG is truncated: it has no end marker")  # OpenCV would fill the missing pixels with grey without an error
     flags = cv2.IMREAD_COLOR if reduction == 1 or header.format != "JPEG" else getattr(cv2, f"IMREAD_REDUCED_COLOR_{reduction}")
     pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
     if pixels is None:
@@ -234,7 +235,7 @@ def _by_pillow(data: bytes, header: Header, reduction: int) -> np.ndarray:
     with opened(data) as image:
         if reduction > 1 and header.channels != 4:
             image.draft("RGB", (header.width // reduction, header.height // reduction))
-        if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip
+        if image.mode.startswith("I"):  # 16-bit grey: convert("RGB") would clip the values
             grey = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
             return np.repeat(grey[..., None], 3, axis=2)
         return np.asarray(image.convert("RGB"))

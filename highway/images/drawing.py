@@ -1,4 +1,4 @@
-"""Draw annotations on an image, so that people can look at them: boxes with their names, masks and points."""
+"""Draw annotations on an image: boxes with their names, masks and points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from highway.images.grid import type_face
 
-COLORS = (  # neighbouring colours differ strongly, and all colours are visible on dark and light backgrounds
+COLORS = (  # successive colours differ strongly, and all colours are visible on dark and light backgrounds
     *[(255, 215, 0), (0, 200, 255), (255, 60, 140), (60, 220, 80), (255, 120, 0), (150, 110, 255)],
     *[(0, 230, 190), (255, 90, 70), (180, 230, 0), (70, 130, 255), (235, 130, 255), (200, 160, 90)],
 )
@@ -21,12 +21,13 @@ class Drawn(NamedTuple):
     """The annotations to draw on an image.
 
     Args:
-        boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the image. Boxes without area, such as padding, are not drawn.
+        boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the original image. Boxes without area, such as padding, are not drawn.
         names: The texts of the boxes: an empty list, or N texts.
-        mask: ``(H, W)``: each integer except 0 is a class or an object. Or ``(N, H, W)``: the pixels of object n are not 0 in ``mask[n]``.
+        mask: ``(H, W)``, where each integer except 0 is a class or an object; or ``(N, H, W)``, where the pixels of object n are not 0 in
+            ``mask[n]``.
         points: ``(N, 2)`` or ``(N, K, 2)``: x and y in pixels. NaN points are not drawn.
-        colors: For each box, object and row of points, an integer that selects the colour. By default 0, 1, 2 and so on.
-        veil: Opacity of a mask's colour, from 0 to 1. The edge of a mask is always opaque.
+        colors: For each object (a box, a mask, a row of points), an integer that selects its colour. By default 0, 1, 2 and so on.
+        veil: Opacity of masks, from 0 to 1. The edges of masks are always opaque.
     """
 
     boxes: np.ndarray | None = None
@@ -42,12 +43,12 @@ class Drawn(NamedTuple):
 
 
 def draw_on(image: Image.Image, drawn: Drawn, size: tuple[int, int] | None = None) -> Image.Image:
-    """Return a copy of the image in RGB with the annotations drawn on it. Large images get larger lines, dots and names.
+    """Return a copy of the image in RGB on which the annotations are drawn. Lines, dots and names are larger on larger images.
 
     Args:
         image: The image.
         drawn: The annotations.
-        size: Width and height of the original image, if ``image`` has a different size, such as a thumbnail.
+        size: Width and height of the original image, if ``image`` has another size, such as a thumbnail.
     """
     picture = _with_mask(image.convert("RGB"), drawn)  # a copy, even if the image is already RGB
     scale = np.array(picture.size) / np.array(size or picture.size)

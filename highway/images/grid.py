@@ -1,4 +1,4 @@
-"""Draw a grid of images as one picture. Each image has a text below it."""
+"""Draw a grid of images as one picture, with a text below each image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARGIN, _GAP, _LINE, _TITLE = 24, 14, 15, 40  # in pixels
 
 
 class Tile(NamedTuple):
-    """One image of a grid, with a dark line and a faint line of text below it."""
+    """One image of a grid, and two lines of text below it: the label, and the key in a lighter colour."""
 
     image: Image.Image
     label: str = ""
@@ -20,14 +20,14 @@ class Tile(NamedTuple):
 
 
 def fitted(image: Image.Image, size: int) -> Image.Image:
-    """Return a copy in RGB, scaled so that its longer side is ``size``. In enlarged small images, the pixels stay visible."""
+    """Return a copy in RGB whose longer side is ``size`` pixels. Small images are enlarged without interpolation."""
     by = size / max(image.size)
     shape = (max(1, round(image.width * by)), max(1, round(image.height * by)))
     return image.convert("RGB").resize(shape, Image.Resampling.NEAREST if by >= 2 else Image.Resampling.LANCZOS)
 
 
 def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Image.Image:
-    """Return a picture of the tiles in rows. Images have at most ``size`` pixels in each direction."""
+    """Return a picture with the tiles in rows. The images must not be wider or higher than ``size`` pixels."""
     columns = min(columns, len(tiles))
     lines = max(bool(tile.label) + bool(tile.key) for tile in tiles)
     tall = max(tile.image.height for tile in tiles)
@@ -49,12 +49,12 @@ def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Ima
 
 
 def type_face(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Return the font of the texts. Its height is ``size`` pixels if Pillow was built with FreeType."""
+    """Return the font for texts. Its height is ``size`` pixels if Pillow was built with FreeType."""
     return ImageFont.load_default(size) if features.check("freetype2") else ImageFont.load_default()
 
 
 def _shortened(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:
-    """If a text is too long, return only its end, because the end of a path identifies the file."""
+    """Shorten a text that is too long to its end. The end of a path identifies the file."""
     font, text = type_face(size), "".join(c if c.isprintable() else "?" for c in text)
     shown = text
     while shown and draw.textlength(shown if shown == text else f"…{shown}", font=font) > width:

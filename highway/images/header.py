@@ -1,8 +1,8 @@
 """Read the size and orientation of an image from the first bytes of its file, without decoding the image.
 
-This module reads the headers of JPEG (ITU T.81, annex B), PNG (ISO/IEC 15948) and BMP (Microsoft's BITMAPINFOHEADER and the older
+This module itself reads the headers of JPEG (ITU T.81, annex B), PNG (ISO/IEC 15948) and BMP (Microsoft's BITMAPINFOHEADER and the older
 BITMAPCOREHEADER), and the orientation of Exif 2.3. Pillow reads the headers of GIF, PPM, TIFF and WEBP. Pillow must not open any other
-format, because some of its formats start other programs (EPS starts Ghostscript).
+format, because some formats start other programs. For example, EPS starts Ghostscript.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import Image, UnidentifiedImageError
 
 from highway.errors import ImageError
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # the supported formats, by Pillow's names
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # the names of the supported formats, as in Pillow
 
 _EXIF = b"Exif\0\0"
 _ORIENTATION = 0x0112
@@ -26,13 +26,13 @@ _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the SOFn markers, which c
 
 
 class Header(NamedTuple):
-    """The size and format in an image file's header.
+    """The header of an image file.
 
     Args:
         format: One of :data:`FORMATS`.
         height: Number of stored rows, before the orientation is applied.
         width: Number of stored columns, before the orientation is applied.
-        orientation: Exif's orientation, from 1 to 8. 1 means upright. From 5 on, height and width are exchanged.
+        orientation: The orientation of Exif, from 1 to 8. 1 means upright. If it is at least 5, height and width are exchanged.
         channels: Number of colour components of a JPEG (1, 3, or 4 for CMYK). 0 for other formats.
     """
 
@@ -85,7 +85,7 @@ def _jpeg(data: bytes) -> Header:
 
 
 def _png(data: bytes) -> Header:
-    """Read the header. Check that all chunks are complete, because some decoders allocate memory for a chunk before they check this."""
+    """Read the header, and check that all chunks are complete. Some decoders would allocate memory for a chunk before they check this."""
     first, width, height = struct.unpack_from(">4sII", data, 12)
     if first != b"IHDR":
         raise ImageError(f"not a PNG: expected the chunk IHDR first, found {first!r}")
@@ -118,7 +118,7 @@ def opened(data: bytes) -> Iterator[Image.Image]:
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.height * image.width > limit:  # Pillow only warns in this case
+            if limit is not None and image.height * image.width > limit:  # Pillow only logs a warning in this case
                 raise Image.DecompressionBombError(f"the header declares {image.height} x {image.width} pixels")
             yield image
     except UnidentifiedImageError:
@@ -145,7 +145,7 @@ def _checked(header: Header) -> Header:
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """Return the orientation in an Exif block. If the block has no orientation or is damaged, return 1."""
+    """Return the orientation in an Exif block, or 1 if the block has no orientation or is damaged."""
     with suppress(KeyError, struct.error):
         order = {b"II": "<", b"MM": ">"}[tiff[:2]]
         (at,) = struct.unpack_from(order + "I", tiff, 4)

@@ -1,4 +1,4 @@
-"""Find the images of an item, convert them to uint8 for display, and name them."""
+"""Find the images of an item, check them, convert them for display, and name their files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
 from highway.images.ops import NATIVE
 
-MOST_CHANNELS = 4  # if the last of three axes is longer, the array could be a batch of grey images
+MOST_CHANNELS = 4  # maximum number of channels of one image; with more, an array could be a batch of grey images
 
 
 def image_field(item: Item) -> Field:
-    """Return the field of the images: ``"image"`` or ``"images"`` of a dict, otherwise the first field.
+    """Return the default field of the images: ``"image"`` or ``"images"`` of a dict, otherwise the first field.
 
     Raises:
         ValueError: the item has no fields.
@@ -29,7 +29,7 @@ def image_field(item: Item) -> Field:
     return next((name for name in ("image", "images") if name in known), known[0])
 
 
-TARGETS = {  # for each parameter, the names of the fields that move with an image
+TARGETS = {  # for each parameter, the usual names of the fields with such annotations
     "boxes": re.compile(r"(gt_?|bounding_?|object_?)?(boxes|bboxes|bbox|box)(_?(xyxy|xyxyn|abs))?"),
     "points": re.compile(r"points|keypoints|key_points|landmarks|joints|kpts"),
     "mask": re.compile(r"masks?|segmentation|segmentation_mask|seg|seg_mask|semantic_mask|instance_masks?"),
@@ -37,17 +37,17 @@ TARGETS = {  # for each parameter, the names of the fields that move with an ima
 
 
 def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Field] = (), kinds: Collection[str] = TARGETS) -> bool:
-    """Raise ValueError if an item has boxes, points or masks that no parameter names. They would not move with the pixels.
+    """Raise ValueError if an item has boxes, points or masks that no parameter names, because they would not move with the pixels.
 
     Args:
         item: A sample or a batch.
         owner: The component that moves the pixels.
-        advice: How to transform these fields. ``{parameter}`` and ``{field}`` are replaced by the names of the parameter and the field.
+        advice: The advice in the error. ``{parameter}`` and ``{field}`` are replaced by the names of the parameter and the field.
         named: The fields that parameters name.
-        kinds: A dict from parameters to the kinds of fields to look for.
+        kinds: The parameters (keys of :data:`TARGETS`) to look for.
 
     Returns:
-        Whether later items need no check. ``False`` if a field is an empty list, whose kind is unknown.
+        Whether the check is complete, so that later items need no check. ``False`` if a field is an empty list.
     """
     is_sure = True
     for field in names(item):
@@ -76,13 +76,13 @@ def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Fie
     return is_sure
 
 
-_STAYS = "original_"  # prefix of the names of fields that should not move
+_STAYS = "original_"  # prefix for the names of annotations that must not move
 
 
 def entries(value: Any, path: str = "", depth: int = 4) -> Iterator[tuple[str, str, Any]]:
-    """Yield the path, key and value of each entry of the dicts in a field. The dicts can be nested in lists and dicts.
+    """Yield the path, key and value of each entry in the dicts of a field. The dicts can be nested in lists and dicts.
 
-    At most ``depth`` levels, and the first 100 elements of each list, are searched.
+    Only ``depth`` levels, and only the first 100 elements of each list, are searched.
     """
     if isinstance(value, dict) and depth:
         for key, inner in value.items():
@@ -104,20 +104,20 @@ _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
 
 
 def _target(field: str, value: Any, kinds: Collection[str]) -> str:
-    """Return the parameter of Augmentations for a field: boxes, points or mask. For any other field, return an empty text."""
+    """Return the parameter for a field (boxes, points or mask), or an empty text."""
     parameter = next((name for name in kinds if TARGETS[name].fullmatch(field.lower())), "")
     return parameter if parameter and _AXES[parameter](_shape(value)) else ""
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """Return the shape of an array, or of nested lists (from their first elements). The shape of any other value is empty."""
+    """Return the shape of an array, or of nested lists by their first elements. The shape of any other value is empty."""
     if isinstance(value, (list, tuple)):
         return (len(value), *(_shape(value[0]) if value else ()))
     return tuple(getattr(value, "shape", ()))
 
 
 def is_batch(value: Any, owner: str) -> bool:
-    """Return whether a field contains a batch of images, which is an array ``(B, H, W, C)`` or a list of images. Otherwise it is one image.
+    """Return whether a value is a batch of images: an array ``(B, H, W, C)``, or a list of images. Otherwise, it is one image.
 
     Args:
         value: The value of the field.
@@ -152,7 +152,7 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
         ValueError: the value is not an image, is not numeric, has no pixels, or has its channels first.
     """
     if type(value) is np.ndarray and value.dtype in NATIVE and value.ndim == 3 and 0 < value.shape[2] <= MOST_CHANNELS and value.size:
-        return value  # the usual case; this check is faster than the checks below
+        return value  # the usual case, checked fast
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3) or value.dtype.kind not in "buif":
         raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {short(value)}{_ways_out(value)}")
     if value.size == 0:
@@ -166,7 +166,7 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
 
 
 def short(value: Any) -> str:
-    """Describe a value for an error message: its type, and its shape or a short value."""
+    """Describe a value for an error message: the shape of an array, a short value, or the type of the value."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}" + (f" {value.dtype}" if value.dtype.kind not in "biuf" else "")
     shown = repr(value) if isinstance(value, (str, int, float, list, tuple, type(None))) else ""
@@ -190,8 +190,8 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
 
     Raises:
         KeyError: the field does not exist.
-        ValueError: the field does not contain images. Images are ``(B, H, W, C)``, ``(H, W, C)`` or ``(H, W)`` with 1, 3 or 4 channels, or
-            a list of such arrays.
+        ValueError: the field does not contain images: an array ``(B, H, W, C)``, ``(H, W, C)`` or ``(H, W)`` with 1, 3 or 4 channels, or a
+            list of images.
     """
     field = image_field(item) if field is None else field
     value = get(item, field)
@@ -207,9 +207,9 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
 
 
 def to_pillow(image: np.ndarray) -> Image.Image:
-    """Convert an image for viewing. Floats from 0 to 1 are scaled by 255. Other values are scaled so that they range from 0 to 255.
+    """Convert an image to a Pillow image for display.
 
-    uint8 images do not change.
+    uint8 values do not change. Floats from 0 to 1 are multiplied by 255. Other values are scaled so that they range from 0 to 255.
     """
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[..., 0]
@@ -221,12 +221,12 @@ def to_pillow(image: np.ndarray) -> Image.Image:
 
 
 def row_keys(passport: Passport, count: int) -> list[str]:
-    """Return the key of each of ``count`` images. If the passport (the item's epoch, index and keys) has no keys, return empty texts."""
+    """Return the key of each of ``count`` images. If the passport (the metadata of an item) has no keys, return empty texts."""
     return list(passport.keys) if len(passport.keys) == count else [""] * count
 
 
 def file_name(number: int, key: str, suffix: str) -> str:
-    """Return a file name from a running number and a sample's key. The name stays within the folder, even if the key contains ``..``.
+    """Return a file name from a running number and the key of a sample. The name contains no folders, even if the key contains ``..``.
 
     >>> file_name(7, "cat/../00.jpg", "png")
     '000007-cat-00.png'

@@ -1,11 +1,11 @@
-"""Pixel operations that are faster in OpenCV. They use OpenCV if it is installed (the extra ``fast``), otherwise Pillow and NumPy.
+"""Pixel operations. They use OpenCV if it is installed (the extra ``fast``), otherwise Pillow and NumPy, which are slower.
 
-Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling give identical bits
-with OpenCV and without it. Resizing differs when an image shrinks: Pillow antialiases except with ``"nearest"``, but OpenCV only with
-``"area"``. Warping and mixing differ by rounding. Warping also differs on the outermost half pixel.
+Flips, lookup tables and nearest neighbour sampling return exactly the same results with and without OpenCV. Resizing differs if an image
+becomes smaller: OpenCV averages pixels (antialiasing) only with ``"area"``, but Pillow with every method except ``"nearest"``. Warping and
+mixing differ by rounding. Warping also differs on the outermost half pixel.
 
-An ``out`` argument is optional memory for the result. If its shape and dtype match the result, a function can fill it and return it.
-Otherwise the function returns a new array.
+An ``out`` argument is optional memory for the result. If its shape and dtype fit, a function can write the result into ``out``, and return
+``out``. Otherwise, it returns a new array.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Interpolation = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "a
 P = ParamSpec("P")
 MOST_CHANNELS = 128  # maximum number of channels of an image in OpenCV
 
-_FILTERS = {  # from the name of a filter to OpenCV's and Pillow's constants
+_FILTERS = {  # from the name of an interpolation to the constants of OpenCV and Pillow
     "bilinear": ("INTER_LINEAR", Image.Resampling.BILINEAR),
     "bicubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
     "cubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
@@ -36,7 +36,7 @@ _FEW = ((3,), (), (1,), (4,), (2,))  # numbers of channels, the most frequent fi
 
 @cache
 def cv2_or_none() -> Any:
-    """Return the module ``cv2``, or ``None`` if it is not installed. OpenCV's threads are disabled, because workers are threads already."""
+    """Return the module ``cv2``, or ``None`` if it is not installed. The threads of OpenCV are disabled, because highway has threads."""
     try:
         import cv2
     except ModuleNotFoundError:
@@ -46,7 +46,7 @@ def cv2_or_none() -> Any:
 
 
 def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarray]) -> Callable[Concatenate[np.ndarray, P], np.ndarray]:
-    """Extend an operation on uint8 and float32 images to float16 and float64 images. The dtype is kept. Other dtypes raise TypeError."""
+    """Extend an operation on uint8 and float32 images to float16 and float64 images, and keep their dtype. Other dtypes raise TypeError."""
 
     @wraps(operation)
     def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
@@ -61,7 +61,7 @@ def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarr
 
 
 def usable(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
-    """Return ``out`` if a result of this shape and dtype can be written into it, otherwise ``None``."""
+    """Return ``out`` if it is contiguous and has this shape and dtype, otherwise ``None``."""
     return out if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous else None
 
 
@@ -80,7 +80,7 @@ def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) 
 
 
 def scale(image: np.ndarray, shape: Size, interpolation: Interpolation = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
-    """Resize an image to ``shape`` (height, width). With ``"nearest"``, any dtype is allowed, otherwise uint8 or floats."""
+    """Resize an image to ``shape`` (height, width). With ``"nearest"``, any dtype is allowed. Otherwise, uint8 or floats are required."""
     if interpolation == "nearest":
         rows, columns = (((np.arange(new) + 0.5) * old / new).astype(np.intp) for new, old in zip(shape, image.shape, strict=False))
         sampled: np.ndarray = image.take(rows, axis=0).take(columns, axis=1)
@@ -99,7 +99,7 @@ def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolat
 
 @cache
 def translate_or_none() -> Callable[..., Any] | None:
-    """Return stringzilla's lookup of bytes (ten times as fast as OpenCV's), or ``None`` if stringzilla is not installed."""
+    """Return the lookup function of stringzilla, or ``None`` if it is not installed. It is ten times as fast as OpenCV."""
     try:
         from stringzilla import translate
     except ModuleNotFoundError:
@@ -156,7 +156,7 @@ def histograms(image: np.ndarray) -> np.ndarray:
 
 
 def sums(image: np.ndarray) -> np.ndarray:
-    """Return the sum of each channel. For uint8, the sums are exact. For floats, they are float64."""
+    """Return the sum of each channel. The sums are exact for uint8, and float64 for floats."""
     channels = image.shape[2] if image.ndim == 3 else 1
     if (cv2 := cv2_or_none()) and image.dtype == np.uint8 and channels <= 4 and image.size:
         return np.array(cv2.sumElems(image)[:channels])
@@ -166,7 +166,7 @@ def sums(image: np.ndarray) -> np.ndarray:
 
 
 def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of each channel, float64 ``(C,)``."""
+    """Return the mean and the standard deviation of each channel, float64 ``(C,)``."""
     planes = image[..., None] if image.ndim == 2 else image
     if (cv2 := cv2_or_none()) and planes.shape[2] <= 4 and planes.size:
         mean, deviation = cv2.meanStdDev(planes)
@@ -176,7 +176,7 @@ def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = MOST_CHANNELS) -> np.ndarray:
-    """Apply an operation to an image with any number of channels. The operation itself needs ``(H, W)`` or 2 to ``most`` channels."""
+    """Apply an operation to an image with any number of channels. The operation supports ``(H, W)``, and 2 to ``most`` channels."""
     return filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
 
 
@@ -198,7 +198,7 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def expect_shares(image: np.ndarray, function: str, advice: str) -> None:
-    """Raise ValueError if a float image has a value above 1.5. The range is 0 to 1, but a preceding transform can cause values above 1."""
+    """Raise ValueError if a float image has a value above 1.5. Values slightly above 1 are allowed, because transforms can cause them."""
     if image.size and (greatest := float(image.max())) > 1.5:
         raise ValueError(f"{function}: an image of floats with values up to {greatest:g}; expected 0 to 1; {advice}")
 
@@ -209,12 +209,12 @@ def native(image: np.ndarray) -> bool:
 
 
 def movable(image: np.ndarray) -> bool:
-    """Return whether OpenCV can move the image's pixels directly: a native dtype, and at most four channels."""
+    """Return whether OpenCV can move the pixels of an image directly: a native dtype, and at most four channels."""
     return image.dtype in NATIVE and image.shape[2:] in _FEW
 
 
 def pillow_channels(image: np.ndarray) -> int:
-    """Return how many channels Pillow can process at once: three for uint8, else one. Pillow would treat a fourth channel as alpha."""
+    """Return how many channels Pillow can process at once: three for RGB uint8, else one. Pillow would treat a fourth channel as alpha."""
     return 3 if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 else 1
 
 
@@ -222,7 +222,7 @@ Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
 def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
-    """Do the same as :func:`by_channels`, for an operation that can write its result into its second argument. Use ``out`` if possible."""
+    """Like :func:`by_channels`, for an operation that can write its result into its second argument. Use ``out`` if possible."""
     whole = image.ndim == 2 or 1 < image.shape[2] <= most
     if out is None and whole:
         return operation(image, None)

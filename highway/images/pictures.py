@@ -1,4 +1,4 @@
-"""Show the images of an item with their labels, boxes, masks and points."""
+"""Create pictures of the images of an item, with labels, boxes, masks and points."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def tiles(
     given: Mapping[str, Field] | None = None,
     classes: Classes | None = None,
 ) -> Iterator[list[Tile]]:
-    """Yield tiles that show the samples of an item: the image of a sample with label, boxes, masks and points, or a pair of images.
+    """Yield the tiles for each sample of an item: one tile with the image and its annotations, or two tiles for a pair of images.
 
     Args:
         item: A batch, or a sample if ``unbatched`` is true.
-        passport: The passport of the item: its epoch, index and keys. The keys appear below the images.
-        size: Number of pixels of each image's longer side.
-        unbatched: Whether the arrays have no batch axis.
+        passport: The passport (metadata) of the item. Its keys appear below the images.
+        size: Length of the longer side of each image in pixels.
+        unbatched: Whether the fields have no batch axis.
         pairs: Whether the second field also contains images.
-        given: A dict from roles (boxes, masks, points) to fields. By default, fields with the usual names of these roles.
-        classes: The names of labels.
+        given: A dict from ``"boxes"``, ``"mask"`` or ``"points"`` to the fields. By default, fields with the usual names.
+        classes: A dict from labels, as texts, to their names.
     """
     given, classes = given or {}, classes or {}
     first, second = _fields(item, {} if pairs else fields_of(item, given))
@@ -55,9 +55,9 @@ def tiles(
 
 
 def _fields(item: Item, where: Mapping[str, Field]) -> tuple[Field, Field | None]:
-    """Return the field of the images, and the field of the labels or of the second images. The second is ``None`` if there is none.
+    """Return the field of the images, and the field of the labels (or of the second images), or ``None``.
 
-    In a dict with boxes, masks or points, only a field that is named like labels counts as the labels.
+    In a dict with boxes, masks or points, the labels must have the usual names ``"label"`` or ``"labels"``.
     """
     first = image_field(item)
     taken = {first, *where.values(), *(f"{field}_{what}" for field in names(item) for what in ("count", "offsets"))}
@@ -90,7 +90,7 @@ def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> lis
 
 
 def _label(value: np.ndarray) -> str:
-    """Return the text below an image: a number, a text, or the label of a one-hot vector. The text is empty for any other value."""
+    """Return the text below an image for a number, a text or a one-hot vector. Return an empty text for any other value."""
     if value.ndim == 1 and value.size > 1 and np.count_nonzero(value) == 1 and value.dtype.kind in "biuf":
         return str(value.argmax())
     return text_of(value.reshape(-1)[0]) if value.size == 1 else ""

@@ -1,8 +1,7 @@
-"""Decode several images into rows of a batch: first read all headers, then draw all boxes, then decode the pixels.
+"""Decode several images into rows of a batch: first read all headers, then draw all random boxes, then decode the pixels.
 
-The C extension decodes a run (consecutive images) of plain JPEGs in two calls, which release Python's interpreter
-lock. Other images are decoded one by one. Without the extension, all images are decoded one by one. Pixels and errors are the same in both
-cases.
+The C extension decodes many JPEGs in two calls, without the GIL. Other images are decoded one by one. Without the C extension, all images
+are decoded one by one. The pixels and errors are the same in both cases.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ Rows = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray]
 Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
 
-_simulated = 0  # microseconds that the extension sleeps per image instead of decoding the image; set by benchmarks/scale.py
-_idle: deque[Any] = deque()  # the extension's runs that no thread is using; there is at most one run per thread
+_simulated = 0  # for benchmarks/scale.py: microseconds that the C extension sleeps per image instead of decoding it
+_idle: deque[Any] = deque()  # Run objects of the C extension that no thread is using; there is at most one object per thread
 
 
 def decode_run(
     files: Sequence[File], boxes_of: BoxesOf, flipped: np.ndarray, rows: Rows, max_pixels: int, antialias: bool
 ) -> dict[int, Exception]:
-    """Decode a box of each image and scale it into its row.
+    """Decode a box of each image, and scale it into the row of the image.
 
     Args:
         files: The bytes of the images, or the paths of their files. ``None`` skips a row.
-        boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``. It returns the boxes, int64
-            ``(N, 4)`` as top, left, height, width, and a dict from the rows of images without a box to errors. It can be called several
-            times: each call has the sizes of some of the images. The size is zeros for all other images, skipped images, and errors.
+        boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``. It returns the boxes, int64 ``(N,
+            4)`` as top, left, height, width, and a dict from the rows of images without a box to errors. It can be called several times,
+            each time with the sizes of some images. The sizes of all other images are 0.
         flipped: bool ``(N,)``: whether to mirror each image left to right.
-        rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, or a tuple of N arrays ``(H, W, 3)``. If it is a list of length N, the
-            list receives the unscaled boxes.
+        rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, a tuple of N arrays ``(H, W, 3)``, or a list of length N. In a list,
+            the boxes are stored without scaling.
         max_pixels: Maximum number of pixels (height x width) in the header of an image.
-        antialias: Whether to average over all source pixels when an image shrinks, which is slower.
+        antialias: Whether each pixel of an image that becomes smaller is the average of all its source pixels. This is slower.
 
     Returns:
         A dict from the rows of images that could not be decoded to their errors. All other rows are filled.
@@ -68,7 +67,7 @@ def decode_run(
 
 
 def _decode_some(run: Any, files: Sequence[File], first: int, boxes_of: BoxesOf, singly: _OneByOne) -> int:
-    """Decode as many files from ``first`` on as fit into the extension's memory. Return the number of decoded files."""
+    """Decode as many files, starting at ``first``, as fit into the memory of the C extension. Return the number of these files."""
     sizes = np.zeros((len(singly.files), 2), np.int64)
     count: int
     plain: int
@@ -88,7 +87,7 @@ def _decode_some(run: Any, files: Sequence[File], first: int, boxes_of: BoxesOf,
 
 
 class _OneByOne:
-    """The images of a run that are decoded one by one."""
+    """Decodes images one by one."""
 
     def __init__(self, files: Sequence[File], flipped: np.ndarray, rows: Rows, max_pixels: int, antialias: bool) -> None:
         self.files, self.flipped, self.rows, self.max_pixels, self.antialias = files, flipped, rows, max_pixels, antialias
@@ -96,7 +95,7 @@ class _OneByOne:
         self._opened: dict[int, tuple[bytes, Header]] = {}
 
     def size(self, place: int, data: bytes | None = None) -> Size:
-        """Return the height and width of an image, or zeros if it cannot be decoded. ``data`` has the bytes if they were read before."""
+        """Return the height and width of an image, or 0, 0 if it cannot be decoded. ``data``: the bytes, if they were already read."""
         file = self.files[place]
         if file is None:
             return 0, 0
@@ -115,7 +114,7 @@ class _OneByOne:
         return header.size
 
     def decode(self, boxes: np.ndarray, errors: dict[int, Exception]) -> None:
-        """Decode the images whose sizes were requested. Images in ``errors`` have no box and are skipped."""
+        """Decode the images whose sizes were requested, except images in ``errors``, which have no box."""
         self.errors |= errors
         for place, (data, header) in self._opened.items():
             if place in errors:

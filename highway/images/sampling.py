@@ -1,4 +1,4 @@
-"""Sample images by affine and projective maps, or at given coordinates. Use OpenCV if it is installed, otherwise Pillow and NumPy.
+"""Sample images by affine and projective maps, or at given coordinates. This uses OpenCV if installed, otherwise Pillow and NumPy.
 
 Splines of higher order are in :mod:`highway.images.spline`.
 """
@@ -20,10 +20,10 @@ Fill = float | tuple[float, ...]  # a number, or one number per channel
 
 
 def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
-    """Check the value of new pixels of an image, and return the value: a number, or a tuple with one number per channel.
+    """Check a fill value for an image. Return it as a number, or as a tuple with one number per channel.
 
     Raises:
-        ValueError: the number of values does not match the channels, or the image is uint8 and a value is not from 0 to 255.
+        ValueError: the number of values does not fit the number of channels, or the image is uint8 and a value is not from 0 to 255.
     """
     several = tuple(fill) if isinstance(fill, (tuple, list)) else (fill,)
     channels = image.shape[2] if image.ndim == 3 else 1
@@ -38,7 +38,7 @@ def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
 
 
 def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Linear = "bilinear", fill: Fill = 0) -> np.ndarray:
-    """Warp an image by an inverse map. No antialiasing.
+    """Warp an image by an inverse map, without antialiasing.
 
     Args:
         image: uint8 or floats. With ``"nearest"``, any dtype.
@@ -53,7 +53,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Lin
     if interpolation == "bilinear":
         return _warp(image, inverse, shape, fill)
     if (cv2 := cv2_or_none()) and (fill == 0 or native(image)):
-        # Add half of OpenCV's coordinate step, so that a point in the middle between two pixels gets the second pixel.
+        # Add half of OpenCV's coordinate step: for a point in the middle between two pixels, OpenCV then uses the second pixel.
         upward = inverse.copy()
         upward[:2, 2] += 2**-11
         return _nearest(cv2, image, shape, fill, _mover(cv2, upward, shape))
@@ -109,13 +109,13 @@ def _remap(image: np.ndarray, x: np.ndarray, y: np.ndarray, fill: Fill) -> np.nd
     return saturated(total, image.dtype)
 
 
-# A function that samples an image of at most four channels by OpenCV. Its arguments: interpolation flag, value outside, array for the
-# result.
+# A function that samples an image of at most four channels with OpenCV. Its arguments are the image, the interpolation flag, the fill
+# value, and an array for the result.
 Sampler = Callable[[np.ndarray, int, Any, np.ndarray | None], np.ndarray]
 
 
 def _mover(cv2: Any, inverse: np.ndarray, shape: Size) -> Sampler:
-    rows = [[a, b, c + (a + b) / 2] for a, b, c in inverse.tolist()]  # OpenCV has (0, 0) at the centre of the upper left pixel
+    rows = [[a, b, c + (a + b) / 2] for a, b, c in inverse.tolist()]  # in OpenCV, (0, 0) is the centre of the upper left pixel
     divisor = rows[2] if len(rows) == 3 else [0.0, 0.0, 1.0]
     matrix = np.array([[one - other / 2 for one, other in zip(row, divisor, strict=True)] for row in rows[:2]] + rows[2:])
     move, size = cv2.warpAffine if len(rows) == 2 else cv2.warpPerspective, (shape[1], shape[0])
@@ -140,7 +140,7 @@ def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Samp
     value = fill if isinstance(fill, tuple) else (fill,) * 4
 
     def one(part: np.ndarray, to: np.ndarray | None) -> np.ndarray:
-        """Sample three channels as four, which takes half the time, and two channels one by one. The results are bit-identical."""
+        """Sample three channels as four channels, which takes half the time, and two channels one by one."""
         channels, how = part.shape[2] if part.ndim == 3 else 1, cv2.INTER_LINEAR
         if channels in (1, 4) or (channels == 3 and max(part.size // 3, shape[0] * shape[1]) > _most_widened(part.dtype)):
             return sample(part, how, value, to)
@@ -155,7 +155,7 @@ def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Samp
 
 @cache
 def _most_widened(dtype: np.dtype[Any]) -> int:
-    """Return the number of pixels up to which three channels are faster as four channels. Larger copies exceed the CPU caches."""
+    """Return the number of pixels up to which three channels are faster as four channels. Larger images exceed the CPU caches."""
     if dtype == np.uint8:
         return 2**22
     cv2 = cv2_or_none()
@@ -164,7 +164,7 @@ def _most_widened(dtype: np.dtype[Any]) -> int:
 
 
 def places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return x and y of the mapped centres of all pixels of ``shape``. (0, 0) is the *centre* of the upper left pixel."""
+    """Return x and y of the mapped centre of each output pixel. (0, 0) is the *centre* of the upper left pixel."""
     x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
     found = [a * x + b * y + c for a, b, c in inverse]
     right, down = (place / found[2] if len(found) == 3 else place for place in found[:2])
@@ -172,13 +172,13 @@ def places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.
 
 
 def _places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the column and row of the source pixel for each pixel of ``shape``."""
+    """Return the column and row of the source pixel for each output pixel."""
     column, row = (np.floor(place + 0.5).astype(np.intp) for place in places(inverse, shape))
     return column, row
 
 
 def _sample(image: np.ndarray, column: np.ndarray, row: np.ndarray, fill: Fill) -> np.ndarray:
-    """Return the pixels at given columns and rows, with ``fill`` for pixels outside the image."""
+    """Return the pixels at given columns and rows, and ``fill`` outside the image."""
     inside = (row >= 0) & (row < image.shape[0]) & (column >= 0) & (column < image.shape[1])
     result = np.empty(column.shape + image.shape[2:], image.dtype)
     result[...] = fill
@@ -187,7 +187,7 @@ def _sample(image: np.ndarray, column: np.ndarray, row: np.ndarray, fill: Fill) 
 
 
 def _as_bits(image: np.ndarray) -> np.ndarray:
-    """Return a view of an image of any dtype as a dtype that OpenCV can copy. A long number can contain the bits of several channels."""
+    """Return a view of an image in a dtype that OpenCV can copy. One long number becomes several channels."""
     size = image.dtype.itemsize
     kind = {1: np.uint8, 2: np.uint16}.get(size, np.float32)
     if size in (1, 2, 4):

@@ -1,7 +1,7 @@
-"""Temporary memory for operations on an image. Each thread reuses its own memory.
+"""Temporary memory for operations on images. Each thread has its own memory, and uses it again.
 
-New memory causes a page fault per 4 kB, which can take longer than the operation. The C library would return large blocks to the system as
-soon as they are free, so that each operation would need new memory.
+New memory causes a page fault per 4 kB, which can take longer than the operation. The C library returns large blocks to the system as soon
+as they are free, so each operation would need new memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_LARGEST = 2**24  # maximum number of bytes to keep per name
+_LARGEST = 2**24  # maximum size of an array to keep per name, in bytes
 
 
 class _Pieces(threading.local):
@@ -24,11 +24,13 @@ _pieces = _Pieces()
 
 
 def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]) -> np.ndarray:
-    """Return an uninitialized array. It is valid until this thread requests an array of the same name. Do not return the array to a caller.
+    """Return an uninitialized array. It is valid until this thread requests another array with the same name.
+
+    Therefore, a function must not return this array to its caller.
 
     Args:
         name: The purpose of the array.
-        shape: The shape of the array. Memory of arrays above 16 MiB is not reused.
+        shape: The shape of the array. Memory of arrays above 16 MiB is not used again.
         dtype: The dtype of the array.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize

@@ -1,9 +1,9 @@
-"""The software on which pixels depend, such as the JPEG decoder. A check that all senders of a link use the same software.
+"""Describe the software on which pixels depend, such as the JPEG decoder, and check that all senders of a link use the same software.
 
-A link is a connection through which processes send batches to other processes.
+A *link* is a connection through which processes send batches to other processes.
 
-Different decoders decode the same file to different bytes. OpenCV and Pillow round differently when they scale, warp and mix. So processes
-with the same seed yield the same batches only if they use the same software.
+Different decoders decode the same file to different pixels. OpenCV and Pillow round differently when they scale, warp and mix. Therefore,
+processes with the same seed yield the same batches only if they use the same software.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-hea
 
 @cache
 def software() -> str:
-    """Return the version of highway, the JPEG decoder and the pixel library of this process. Nothing is imported."""
+    """Return the version of highway, the JPEG decoder and the pixel library of this process, without importing OpenCV."""
     opencv = next(filter(None, map(version_of, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {version_of('pillow')}"
     if extension := extension_or_none():
@@ -36,12 +36,12 @@ def software() -> str:
 
 
 def made_here() -> tuple[str, str]:
-    """Return the software of this process, and its host."""
+    """Return the software and the host of this process."""
     return software(), os.uname().nodename
 
 
 class Comparison:
-    """Compares the software of a link's senders. Logs a warning once for each difference.
+    """Compares the software of all senders of a link. Logs a warning once for each difference.
 
     Args:
         link: Name of the link in warnings.
@@ -53,7 +53,7 @@ class Comparison:
         self._known: set[str] = set()
 
     def note(self, made: tuple[str, ...]) -> None:
-        """Record the software and host of a message's sender."""
+        """Record the software and the host of a sender."""
         if made[0] in self._known or len(self._known) > 16:
             return
         self._known.add(made[0])
@@ -81,5 +81,5 @@ def _release(text: str) -> str:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether a module can be imported. While another thread imports cv2, cv2 briefly has no ``__spec__``."""
+    """Return whether a module can be imported. Not by ``find_spec``: while another thread imports cv2, cv2 has no ``__spec__``."""
     return sys.modules.get(module, module) is not None and PathFinder.find_spec(module) is not None

@@ -1,9 +1,9 @@
 """Sample an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does.
 
-First, a filter converts the pixels to the splines' coefficients (Unser, Aldroubi & Eden, "B-spline signal processing", 1993). This filter
-is the inverse of the B-spline at whole numbers. Each sample is a weighted sum of (order + 1)^2 coefficients. Beyond its border, the image
-is mirrored at the centres of the outermost pixels. Only elementwise operations of numpy are used, so the bits are the same on every
-machine. scipy is not used, because it is a large package and this file is short.
+First, a filter converts the pixels to the coefficients of the splines (Unser, Aldroubi & Eden, "B-spline signal processing", 1993). This
+filter is the inverse of the B-spline at whole numbers. Each sample is a weighted sum of (order + 1)^2 coefficients. The image is mirrored
+at the centres of its outermost pixels. Only elementwise operations of numpy are used, so the results are exactly the same on every machine.
+scipy is not used, because it is a large package.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _AT_WHOLE_NUMBERS = {  # for each order, the values of the B-spline at 0, +-1, +
     5: (66 / 120, 26 / 120, 1 / 120),
 }
 _SLOWEST_POLE = {2: 0.172, 3: 0.268, 4: 0.361, 5: 0.431}  # for each order, the decay of the inverse filter
-_RING = 128  # number of points of the inverse filter; it has fewer nonzero values in float64
+_RING = 128  # number of computed points of the inverse filter, which is more than the number of its nonzero values
 
 
 def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: int) -> np.ndarray:
-    """Warp an image by an inverse affine map. Pixels outside the image are 0. No antialiasing.
+    """Warp an image by an inverse affine map, without antialiasing. Pixels outside the image are 0.
 
     Args:
         image: uint8 or float32, ``(H, W)`` or ``(H, W, C)``.
@@ -34,7 +34,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
         order: Order of the spline, 2 to 5.
 
     Returns:
-        float32, not rounded and not clipped.
+        A float32 array, not rounded and not clipped.
     """
     height, width = image.shape[:2]
     x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
@@ -60,10 +60,10 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
 
 
 def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """For each coordinate (in pixels from the border), return the index of its first coefficient, and the ``order + 1`` weights.
+    """Return, for each coordinate (in pixels from the border), the index of its first coefficient, and its ``order + 1`` weights.
 
-    The weights are the values of the B-splines that are not 0 at the coordinate. They are computed by the recursion of de Boor and Cox for
-    knots one pixel apart.
+    The weights are the values of the B-splines that are not 0 at the coordinate. They are computed by the recursion of de Boor and Cox. The
+    distance between knots is one pixel.
     """
     # Knots of odd orders are at the centres of pixels, and knots of even orders are half-way between the centres.
     place = place - 0.5 if order % 2 else place
@@ -81,7 +81,7 @@ def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _filtered(values: np.ndarray, taps: tuple[float, ...], axis: int) -> np.ndarray:
-    """Convolve along an axis with symmetric ``taps``, which are listed from the middle outwards. The border is mirrored."""
+    """Convolve along an axis with a symmetric filter. ``taps`` are its values from the middle outwards. The border is mirrored."""
     reach, length = len(taps) - 1, values.shape[axis]
     sides = [(reach, reach) if one == axis else (0, 0) for one in range(values.ndim)]
     padded = np.moveaxis(np.pad(values, sides, mode="reflect"), axis, 0)
@@ -95,7 +95,7 @@ def _filtered(values: np.ndarray, taps: tuple[float, ...], axis: int) -> np.ndar
 
 @cache
 def _inverse(order: int) -> tuple[float, ...]:
-    """Return the inverse filter of the sampled B-spline, from its middle outwards, until the values are below 1e-6."""
+    """Return the inverse filter of the sampled B-spline, from its middle outwards, as far as its values are above 1e-6."""
     ring = np.zeros(_RING)
     for away, value in enumerate(_AT_WHOLE_NUMBERS[order]):
         ring[away] = ring[-away] = value
