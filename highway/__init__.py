@@ -6,7 +6,7 @@
 """
 
 __version__ = "0.1.0"
-__distribution__ = "highway-data"  # before the imports, because highway.distribution looks for this line
+__distribution__ = "highway-data"  # before the imports, because highway.distribution reads it
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -56,9 +56,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``Connection`` and ``open`` on first use, because most pipelines need neither sockets nor dataset formats.
+    """Import ``Connection`` and ``open`` on first use. Most pipelines need neither sockets nor dataset formats.
 
-    ``open`` is not in ``__all__``, because ``from highway import *`` would then hide Python's ``open``.
+    ``open`` is not in ``__all__``: otherwise, ``from highway import *`` would hide Python's ``open``.
     """
     if name == "open":
         from highway.datasets.opening import open

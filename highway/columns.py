@@ -1,4 +1,4 @@
-"""Fit text and tables into a width: shorten numbers by units, drop unimportant columns, and cut long names."""
+"""Fit texts and tables into a width: shorten numbers with units, drop columns, and cut long names."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 
 from highway.safe_text import for_terminal
 
-WIDTH = 80  # characters of a line without a terminal
+WIDTH = 80  # characters per line if there is no terminal
 GAP = 2  # spaces between two columns, if there is room
-SHORTEST_NAME = 8  # minimum characters of a cut name
+SHORTEST_NAME = 8  # minimum length of a cut name
 
 _UNITS = ("", "k", "M", "G", "T")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The cell of a column in a row.
+    """A cell of a table.
 
     Args:
         full: The text.
-        short: The text if there is little room; by default the full text.
-        style: The style of a terminal, such as ``"red"``.
+        short: The text if there is little room. By default, the full text.
+        style: The style in a terminal, such as ``"red"``.
     """
 
     full: str
@@ -36,7 +36,7 @@ class Cell:
 
 
 def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
-    """Return a cell with a number, or ``-`` for ``None``. The short text has a unit, such as ``12 k`` for 12,345.
+    """Return a cell with a number, or ``-`` for ``None``. The short text has a unit, such as ``12k`` for 12,345.
 
     >>> number(1234567).full, number(1234567).short
     ('1,234,567', '1.2M')
@@ -45,12 +45,12 @@ def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
 
 
 def terminal_width() -> int:
-    """Return the width of the terminal in characters: the variable ``COLUMNS`` if it is set, or :data:`WIDTH` if there is no terminal."""
+    """Return the width of the terminal in characters. The environment variable ``COLUMNS`` overrides it. Without a terminal: 80."""
     return shutil.get_terminal_size((WIDTH, 0)).columns
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Break a text into lines, only between words. Lines after the first begin with ``indent``.
+    """Break a text into lines between words. All lines except the first line begin with ``indent``.
 
     >>> print(wrapped("- give it more workers", 16, "  "))
     - give it more
@@ -75,11 +75,11 @@ def _with_unit(value: float, digits: int) -> str:
 
 @dataclass
 class Fitted:
-    """A table that was fitted to a width.
+    """A table that fits into a width.
 
     Args:
         columns: Indices of the remaining columns.
-        rows: The texts of these columns, row by row; safe for a terminal.
+        rows: The texts of these columns, row by row. They are made safe for a terminal.
         styles: The styles of the texts, row by row.
         gap: Spaces between two columns.
     """
@@ -94,7 +94,7 @@ class Fitted:
 
     @property
     def widths(self) -> list[int]:
-        """Characters of each column."""
+        """The width of each column in characters."""
         return [max(map(len, column)) for column in zip(*self.rows, strict=True)]
 
     def text(self, left: Sequence[int] = (0,)) -> str:
@@ -105,13 +105,13 @@ class Fitted:
 
 
 def fit(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), names: Sequence[int] = (0,)) -> Fitted:
-    """Return a table of at most ``width`` characters, if possible.
+    """Return a table whose lines have at most ``width`` characters, if possible.
 
     Args:
-        rows: The cells; the first row is the heading.
+        rows: The cells. The first row contains the headings.
         width: Maximum number of characters of a line.
         drop: Columns that can be dropped, the least important first.
-        names: Columns whose texts can be cut.
+        names: Columns with texts that can be cut.
     """
     kept = list(range(len(rows[0])))
     for is_short, gap, left_out in [(False, GAP, 0), (True, GAP, 0), *((True, 1, count) for count in range(len(drop) + 1))]:
@@ -129,7 +129,7 @@ def _total(fitted: Fitted) -> int:
 
 
 def _cut_names(fitted: Fitted, width: int, names: Sequence[int]) -> None:
-    """Cut the longest names, one character at a time."""
+    """Cut the longest names until the table fits, if possible."""
     while (over := _total(fitted) - width) > 0:
         widths = fitted.widths
         longest = max(names, key=lambda column: widths[column], default=None)
@@ -138,5 +138,5 @@ def _cut_names(fitted: Fitted, width: int, names: Sequence[int]) -> None:
         others = [widths[column] for column in names if column != longest]
         most = max(SHORTEST_NAME, widths[longest] - over, max(others, default=0) - 1)
         for row in fitted.rows:
-            if len(name := row[longest]) > most:  # the beginning and the end identify a name better than the beginning alone
+            if len(name := row[longest]) > most:  # keep the beginning and the end, which identify a name better than the beginning alone
                 row[longest] = f"{name[: most // 2]}…{name[len(name) - (most - 1 - most // 2) :]}"

@@ -1,7 +1,7 @@
-"""The name of this package on the package index, and a check for another project called ``highway`` in the same folder.
+"""The name of this distribution, and a check for another project that also has the import name ``highway``.
 
-The distribution of this package is ``highway-data``. The distribution ``highway`` belongs to another project, but has the same import name.
-If both distributions are installed, the later installation overwrites files of the earlier installation.
+This package is installed as the distribution ``highway-data``. The distribution ``highway`` belongs to another project, but has the same
+import name. If both are installed, the second installation overwrites files of the first installation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _WAY_OUT = f"Remove both, with `pip uninstall -y {OTHER} {NAME}`, and install on
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution; empty if it is not installed."""
-    import importlib.metadata  # here, because it takes a tenth of the whole import of the package
+    """Return the version of an installed distribution, or an empty text if it is not installed."""
+    import importlib.metadata  # here, because this import takes a tenth of the time to import highway
 
     try:
         return importlib.metadata.version(distribution)
@@ -30,7 +30,8 @@ def check() -> None:
     """Warn if the other project is installed in the same folder as this package.
 
     Raises:
-        ImportError: the other project has replaced this package's ``highway/__init__.py``, or its uninstallation has removed the file.
+        ImportError: the other project has replaced ``highway/__init__.py`` of this package, or uninstalling the other project has removed
+            it.
     """
     package = sys.modules[__name__.partition(".")[0]]
     if getattr(package, "__file__", None) is None:
@@ -41,11 +42,11 @@ def check() -> None:
     if getattr(package, "__distribution__", None) != NAME:
         raise ImportError(f"{package.__file__} belongs to another project called highway, which was installed over {NAME}. {_WAY_OUT}")
     beside = os.path.dirname(_FOLDER)
-    for entry in os.listdir(beside) if os.path.isdir(beside) else ():  # importlib.metadata would take a tenth of the whole import
+    for entry in os.listdir(beside) if os.path.isdir(beside) else ():  # importlib.metadata would take a tenth of the time to import highway
         if entry.startswith(f"{OTHER}-") and entry.endswith(".dist-info"):
             version = entry.removeprefix(f"{OTHER}-").removesuffix(".dist-info")
             message = (
                 f"the distribution {OTHER} {version} is installed in the same folder {_FOLDER} as {NAME}: they have overwritten each "
                 "other's files. "
             )
-            warnings.warn_explicit(message + _WAY_OUT, UserWarning, "highway", 0)  # not about a line of code
+            warnings.warn_explicit(message + _WAY_OUT, UserWarning, "highway", 0)  # the warning is not about a line of code

@@ -21,16 +21,16 @@
 
     Cancelled            (BaseException) ends the code of a stage whose items are no longer needed
 
-If the code of a stage raises an error, the consumer gets the original error, with notes that name the stage.
+If the code of a stage raises an error, the loop over the pipeline raises the same error. A note names the stage.
 """
 
 from highway import distribution
 
-distribution.check()  # checked here, because each module of highway imports this module first
+distribution.check()  # here, because each module of highway imports this module first
 
 
 class HighwayError(Exception):
-    """Base class of highway's own errors.
+    """Base class of the errors of highway.
 
     >>> try:
     ...     Pipeline([range(3), "text"])
@@ -54,7 +54,7 @@ class EndOfStream(HighwayError, EOFError):
 
 
 class PipelineError(HighwayError, TypeError):
-    """The stages do not fit together, or the pipeline does not support a method, such as ``dequeue()`` if the last stage is a sink.
+    """The stages do not fit together, or the pipeline does not support a method. For example, it ends in a sink, so ``dequeue()`` fails.
 
     >>> try:
     ...     Pipeline([range(3), range(3)])
@@ -65,7 +65,7 @@ class PipelineError(HighwayError, TypeError):
 
 
 class ConfigError(HighwayError, ValueError):
-    """A topology file, a URL or a parameter is invalid.
+    """A topology file, a URL or a parameter is not valid.
 
     >>> try:
     ...     Take(-1)
@@ -76,15 +76,15 @@ class ConfigError(HighwayError, ValueError):
 
 
 class ParameterError(ConfigError, TypeError):
-    """A parameter is unknown, or its value is invalid. The message names the class, the value and the expected form."""
+    """A parameter is unknown, or its value is not valid. The message contains the class, the value and the expected form."""
 
 
 class ItemError(HighwayError, TypeError, ValueError):
-    """An item cannot be sent over a link or written to a file because of its type or size. The message names the field and a solution."""
+    """The type or size of an item does not allow sending it or writing it to a file. The message contains the field and a solution."""
 
 
 class FrameError(HighwayError, ValueError):
-    """Received bytes are not a message. The message of the error names the position and the expected bytes.
+    """Received bytes are not a valid message. The text of the error contains the position and the expected bytes.
 
     >>> from highway import tenbin
     >>> try:
@@ -104,14 +104,14 @@ class ImageError(HighwayError, ValueError):
 
 
 class ShardError(HighwayError, ValueError):
-    """A shard is not a tar archive, is damaged or truncated, or has an invalid sample. The message names the sample and its position."""
+    """A shard is not a tar archive, is damaged or truncated, or contains an invalid sample. The message names the sample."""
 
 
 class DamagedError(HighwayError):
     """Samples in a cache do not match their checksums, or cannot be read.
 
     Args:
-        rows: Indices of the damaged samples in the cache.
+        rows: Indexes of the damaged samples in the cache.
     """
 
     def __init__(self, message: str, rows: list[int]) -> None:
@@ -120,7 +120,7 @@ class DamagedError(HighwayError):
 
 
 class CacheFullError(HighwayError, OSError):
-    """The samples need more space than the cache's budget, or the disk is full."""
+    """The samples do not fit into the budget of a cache, or the disk is full."""
 
 
 class LinkError(HighwayError, OSError):

@@ -1,4 +1,4 @@
-"""Import the packages of highway's extras, and show the command that installs them."""
+"""Import the packages of the extras (optional dependencies) of highway. If they are missing, show the command that installs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.errors import ConfigError
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that installs the packages of an extra, from the same source as this installation."""
+    """Return the command that installs the packages of an extra. It uses the same source from which highway was installed."""
     checkout = os.path.dirname(os.path.dirname(__file__))
     if os.path.isfile(os.path.join(checkout, "pyproject.toml")):  # highway is imported from a checkout, as after `pip install -e`
         return f"pip install -e {shlex.quote(f'{checkout}[{extra}]')}"
@@ -21,11 +21,11 @@ def pip_install(extra: str) -> str:
 
 
 def _requirements(extra: str) -> list[str]:
-    """Return the arguments for ``pip install``: the distribution's name if it was installed from an index, otherwise its source (PEP 610).
+    """Return the arguments for ``pip install``: the name of the distribution, or its source (PEP 610) if it is not from an index.
 
-    If the source no longer exists, such as a deleted clone, return the packages of the extra.
+    If the source does not exist any more, return the packages of the extra.
     """
-    import importlib.metadata  # here, because it is needed only for errors
+    import importlib.metadata  # here, because it is only needed for errors
     import urllib.parse
     import urllib.request
 
@@ -50,7 +50,8 @@ def import_extra(module: str, extra: str, what: str) -> Any:
     """Import and return a module of an extra.
 
     Raises:
-        ConfigError: the module is not installed. The message contains ``what`` (the component that needs the module) and the command.
+        ConfigError: the module is not installed. The message contains the installation command and ``what``, the component that needs the
+            module.
     """
     try:
         return importlib.import_module(module)

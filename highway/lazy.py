@@ -1,4 +1,4 @@
-"""Import the names of a package on first use, so that a process imports only the components that it runs."""
+"""Import the names of a package on first use. A process then imports only the components that it uses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from highway.renamed import raise_missing
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package, for the names in its stub file.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package, with the names in its stub file.
 
     Args:
         package: The ``__name__`` of the package.
-        file: The ``__file__`` of the package. The stub file is ``__init__.pyi`` in the same folder. Type checkers read the same stub file.
+        file: The ``__file__`` of the package. The stub file, which type checkers also read, is ``__init__.pyi`` in the same folder.
     """
     found, listed, names = lazy_loader.attach_stub(package, file)
 

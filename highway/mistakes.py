@@ -1,4 +1,4 @@
-"""Warn of mistakes that raise no error, such as a map that writes into its input. Only the first items are checked for mistakes.
+"""Warn about mistakes that do not raise an error, such as a map that writes into its input. Only the first items are checked.
 
 ``logging.getLogger("highway.mistakes").disabled = True`` switches these warnings off.
 """
@@ -21,27 +21,27 @@ import xxhash
 log = logging.getLogger("highway.mistakes")
 
 FIRST_ITEMS = 4  # number of items that are checked
-_MOST_BYTES = 1 << 26  # maximum bytes of the arrays of a checked item
-_ENOUGH_BYTES = 1 << 24  # after so many bytes of arrays, no more items are checked
+_MOST_BYTES = 1 << 26  # items whose arrays have more bytes are not checked
+_ENOUGH_BYTES = 1 << 24  # after arrays with this number of bytes in total, no more items are checked
 _MOST_ENTRIES = 1000  # lists and dicts with more entries are not compared
-_MOST_OBJECTS = 5_000  # maximum number of objects that are searched for the owner of an item
+_MOST_OBJECTS = 5_000  # maximum number of objects to search for references to an item
 _SWITCH = "logging.getLogger('highway.mistakes').disabled = True switches this warning off"
 
 
 class _Part(NamedTuple):
-    """A part of an item that can be written: an array, a list or a dict."""
+    """A mutable part of an item: an array, a list or a dict."""
 
     value: Any
-    ids: frozenset[int]  # ids of the part and of its containers in the item
-    before: Any  # its content
+    ids: frozenset[int]  # the ids of the part and of the containers that contain it
+    before: Any  # its content before the map was called
 
 
 class InputWatch:
-    """Detects whether a map writes into items to which an earlier stage still refers, such as the items of the user's list.
+    """Detects whether a map writes into an item to which an earlier stage still refers, such as an element of the user's list.
 
     Args:
-        earlier: The components before the map, with the names of their stages. The components must not have started yet, because a started
-            iterator refers to other objects than before.
+        earlier: The components before the map, with the names of their stages. They must not have started, because a started iterator
+            refers to other objects than before.
     """
 
     def __init__(self, earlier: Sequence[tuple[Any, str]]) -> None:
@@ -49,7 +49,7 @@ class InputWatch:
         self._left, self._bytes = FIRST_ITEMS, _ENOUGH_BYTES
 
     def parts(self, item: Any) -> list[_Part]:
-        """Return the parts of an item that the map may write into, with their content."""
+        """Return the mutable parts of an item, with their content."""
         found = list(_parts(item, frozenset()))
         size = sum(part.nbytes for part, _ in found if isinstance(part, np.ndarray))
         self._left, self._bytes = self._left - 1, self._bytes - size
@@ -74,7 +74,7 @@ class InputWatch:
 
 
 def _roots(component: Any) -> list[Any]:
-    """Return a list of the component. For an iterator, such as a generator or ``zip``, add the objects to which the iterator refers."""
+    """Return the objects from which to search: the component and, if it is an iterator such as ``zip``, the objects to which it refers."""
     found = [component]
     if hasattr(type(component), "__next__"):
         for one in found:  # the list grows during the loop
@@ -86,7 +86,7 @@ def _roots(component: Any) -> list[Any]:
 
 
 def _holds(roots: list[Any], written: list[_Part], seen: set[int]) -> bool:
-    """Return whether the roots refer, directly or indirectly, to a changed part or to its container. ``seen`` are the visited objects."""
+    """Return whether the roots refer, directly or indirectly, to a changed part or its container. ``seen``: the visited objects."""
     ids = frozenset[int]().union(*(part.ids for part in written))
     arrays = [part.value for part in written if isinstance(part.value, np.ndarray)]
     waiting = deque(roots)
@@ -107,20 +107,20 @@ def _holds(roots: list[Any], written: list[_Part], seen: set[int]) -> bool:
 
 
 _CLOSED = (str, bytes, int, float, type, ModuleType, CodeType, FrameType, logging.Logger, logging.Handler)
-"""Types of objects that hold no items."""
+"""Types of objects that do not refer to items."""
 
 
 def _inner(one: Any) -> list[Any]:
     if isinstance(one, np.ndarray):
         return list(one.flat) if one.dtype.hasobject else []
-    if isinstance(one, FunctionType):  # not all globals of its module
+    if isinstance(one, FunctionType):  # only the globals that it uses
         used = [one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__]
         return [*used, *(one.__closure__ or ()), *(one.__defaults__ or ())]
     return gc.get_referents(one)
 
 
 def state_of(op: Any) -> dict[str, Any]:
-    """Return the state of a map: counters, collections and generators in its attributes, and in the variables that its function uses."""
+    """Return the state of a map: the counters, collections and random generators in its attributes and in the variables that it uses."""
     attributes = getattr(getattr(op, "__self__", op), "__dict__", {})
     found = {f"its attribute {name}": _state(value) for name, value in attributes.items() if not name.startswith("opened ")}
     function = op.func if isinstance(op, partial) else getattr(op, "__func__", op)
@@ -134,7 +134,7 @@ def state_of(op: Any) -> dict[str, Any]:
 
 
 def _state_outside(value: Any) -> Any:
-    """Return the state of a variable. Flags and non-numeric entries of dicts do not count, because each process sets them once."""
+    """Return the state of a variable, without flags and non-numeric entries of dicts, because each process sets them once."""
     if isinstance(value, dict):
         return repr([one for one in value.values() if isinstance(one, (int, float))])
     return None if isinstance(value, bool) else _state(value)
@@ -161,7 +161,7 @@ class _Draws(str):
 
 
 def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
-    """Warn if an item has changed the state of a map that runs in several processes. Return whether the state has changed."""
+    """Warn if a call has changed the state of a map that runs in several processes. Return whether it has changed."""
     after = state_of(op)
     changed = [key for key, value in before.items() if key in after and after[key] != value]
     if draws := [key for key in changed if isinstance(after[key], _Draws)]:
@@ -184,19 +184,19 @@ def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
 
 
 def _as_array(value: Any) -> np.ndarray | None:
-    """Return an array, or an array that shares the memory of a tensor; ``None`` for other values."""
+    """Return an array, or an array that shares the memory of a tensor. Return ``None`` for other values."""
     if isinstance(value, np.ndarray):
         return value
     if hasattr(type(value), "__dlpack__"):
         try:
             return np.from_dlpack(value)
-        except Exception:  # the tensor is on a device, or has a dtype that NumPy lacks
+        except Exception:  # the tensor is on a device, or NumPy does not have its dtype
             return None
     return None
 
 
 def _parts(item: Any, outer: frozenset[int]) -> Iterator[tuple[Any, frozenset[int]]]:
-    """Yield the writable arrays, the lists and the dicts in an item, each with its id and the ids of its containers."""
+    """Yield the writable arrays, the lists and the dicts in an item, each with the ids of itself and of its containers."""
     ids = outer | {id(item)}
     if (array := _as_array(item)) is not None:
         if array.flags.writeable and not array.dtype.hasobject:
@@ -209,7 +209,7 @@ def _parts(item: Any, outer: frozenset[int]) -> Iterator[tuple[Any, frozenset[in
 
 
 def _content(part: Any) -> Any:
-    """Return a copy of a part's content, to compare with the content later."""
+    """Return a hash or a copy of the content of a part, to detect changes."""
     if isinstance(part, np.ndarray):
         return xxhash.xxh3_128_digest(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return [(key, id(value)) for key, value in (part.items() if isinstance(part, dict) else enumerate(part))]

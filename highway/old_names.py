@@ -1,4 +1,4 @@
-"""Tables of names of Highway (2017), tensorcom, tensorpack, torchvision and Albumentations, with the names that replace them in highway.
+"""Tables of names in Highway (2017), tensorcom, tensorpack, torchvision and Albumentations, and the names that replace them in highway.
 
 A test compares the tables with the public names of tensorpack, which ``tests/data/older_systems/names.py`` lists.
 """
@@ -119,7 +119,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     **_each("clip", _CLIP, "Brightness Contrast Saturation GaussianNoise Lighting"),
     **_each("rgb", _RGB, "Saturation Hue Grayscale"),
 }
-"""Old name of a parameter -> replacement. The key is ``Component.name`` or ``function.name`` if components have different replacements."""
+"""From the old name of a parameter to its replacement. A key ``Component.name`` or ``function.name`` applies only to one component."""
 
 _LAST = {"keep": False, "drop": True}
 ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
@@ -138,7 +138,7 @@ ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "rotate.order": ("interpolation", {}),
     "clipped_zoom.order": ("interpolation", {}),
 }
-"""``Component.name`` of an old parameter that is still accepted -> its new name, and changed values."""
+"""From an old parameter ``Component.name`` that is still accepted to its new name, and from old values to new values."""
 
 _TRANSFORMS = {  # names of tensorpack, then of torchvision, then of Albumentations
     "Flip": "FlipX or FlipY",
@@ -347,7 +347,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "to_device": "highway.adapters.torch.to_device, or that of highway.adapters.jax",
     "to_dataset": "highway.adapters.tensorflow.to_dataset",
 }
-"""Old name of a class -> replacement."""
+"""From the old name of a class to its replacement."""
 
 _TRAINING = "highway.adapters.tensorflow (to_dataset), .torch (to_device) and others: highway feeds batches to your framework, which trains"
 
@@ -356,7 +356,7 @@ METHODS: Final[Mapping[str, str]] = {
     "get_per_channel_mean": "mean_image().mean(axis=(0, 1)), of this split; tensorpack's default is mean_image(['train', 'test'])",
     "get_label_names": "classes",
 }
-"""Method of tensorpack's datasets -> replacement."""
+"""From a method of tensorpack's datasets to its replacement."""
 
 MODULES: Final[Mapping[str, str]] = {
     "highway.modules.processing": "highway.modules",
@@ -381,4 +381,4 @@ MODULES: Final[Mapping[str, str]] = {
     "highway.engine.Stop": "highway (EndOfStream)",
     "highway.zcom": "highway (Connection) and highway.tenbin (tenbin's functions)",
 }
-"""Name of a removed module -> replacement of the names in this module and its submodules."""
+"""From the name of a removed module to the replacement for its names."""

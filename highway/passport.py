@@ -1,4 +1,4 @@
-"""The passport of each item, and the forms in which components return items with passports."""
+"""The passport (the metadata of an item), and the types with which components return items and their passports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ class Origin(NamedTuple):
 
     Args:
         host: Name of the machine.
-        role: Name of the role in the topology file.
+        role: Name of the role in the topology file, which describes the processes of a run. A role is a group of processes that run one
+            pipeline.
         replica: Number of the process within its role, from 0.
 
     >>> Passport(epoch=1, index=7, origin=Origin("node-3", "reader")).origin.role
@@ -24,13 +25,13 @@ class Origin(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """How an item was made, so that it can be made again when a run resumes.
+    """Describes how an item was created, so that a resumed run can create it again.
 
     Args:
-        inputs: For a stream: the passports of the inputs that became this item.
-        part: For a stream, which part of its inputs the item is. For a source, the place where the source read the item. Any value that
-            JSON can hold.
-        stage: Number of the stage that made the item. The engine sets it.
+        inputs: If a stream created the item, the passports of the inputs of this item.
+        part: If a stream created the item, which part of its inputs the item is. If a source created the item, where the source has read
+            it. Any value that JSON can hold.
+        stage: Index of the stage that created the item. The engine sets it.
 
     >>> class Doubles:
     ...     def __iter__(self):
@@ -46,17 +47,19 @@ class Lineage(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether this says how the item was made. It does not for an item that a stream yielded without a passport."""
+        """Whether the item can be created again. It cannot if a stream has yielded it without a passport."""
         return bool(self.inputs) or self.part is not None or not self.stage
 
 
 class Positions(NamedTuple):
-    """The positions of the samples of an item in the epoch of all ranks. The random numbers of a sample depend on its position.
+    """The positions of the samples of an item in the epoch, counted over all ranks.
+
+    The random numbers for a sample depend on its position.
 
     Args:
-        index: The index in the passport of the item. If a later stage changes this index, the positions are ignored, because the item may
-            be a copy. ``None`` in the return value of a ``remake``: the engine sets the index.
-        rows: The position of each row of a batch, or the passport of the sample that became this row. One entry for a sample.
+        index: The index in the passport of the item. If a later stage changes the index in the passport, the positions are ignored, because
+            the item might be a copy. A ``remake`` returns ``None`` here, and the engine sets the index.
+        rows: For each row of a batch, its position, or the passport of its sample. A sample has one entry.
     """
 
     index: int | None  # type: ignore[assignment]  # hides tuple.index, as in a passport
@@ -64,22 +67,20 @@ class Positions(NamedTuple):
 
 
 class Passport(NamedTuple):
-    """Metadata that travels with an item and identifies it.
+    """Metadata that identifies an item. Each item has a passport.
 
-    ``(epoch, index)`` identifies the item within its source. ``positions`` holds the positions of the rows of a batch in the epoch. Random
-    numbers in maps depend on the epoch and the positions. ``keys`` names the samples in the item (file names, shard keys), one key per
-    sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent. ``made_of`` is the lineage. It is set
-    for items that a stream made of other items, and for items that their source cannot find by epoch and index alone. A resumed run makes
-    these items again from the lineage. Links do not send the lineage to other processes.
+    ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on the epoch and the positions. ``made_of`` is
+    set if a stream created the item from other items, or if the source cannot find the item by epoch and index alone. A resumed run uses it
+    to create the item again. It is not sent to other processes.
 
     Args:
         epoch: Number of the epoch, from 0.
         index: Number of the item within its epoch, from 0.
         origin: The host and process that created the item.
-        keys: The names of the samples in the item, such as file names: one key per sample.
-        times: Unix seconds: when the source created the item, then each time it was sent.
-        made_of: The lineage: how a stream or source made the item.
-        positions: The positions of the rows of a batch in the epoch. ``None``: the item has one position, its index.
+        keys: The names of the samples in the item, such as file names. One key per sample.
+        times: Times in Unix seconds: first the time at which the source created the item, then each time at which it was sent.
+        made_of: The lineage: how a stream or source created the item.
+        positions: The positions of the rows of a batch in the epoch. ``None``: the item has one position, which is its index.
 
     >>> stamped = next(iter(Pipeline([["a", "b"]]).stamped()))
     >>> isinstance(stamped.passport, Passport), stamped.passport.epoch, stamped.passport.index
@@ -96,7 +97,7 @@ class Passport(NamedTuple):
 
     @property
     def rows(self) -> Sequence[int]:
-        """The position of each row; empty if the positions are not known."""
+        """The position of each row. Empty if the positions are unknown."""
         if self.positions is None or self.positions.index != self.index:
             return ()
         rows: Any = self.positions.rows
@@ -109,28 +110,31 @@ class Passport(NamedTuple):
         return rows[0] if rows else self.index
 
     def within(self, part: int, epoch: int, index: int | None) -> Passport:
-        """Return the passport of the item in an epoch that consists of several parts, such as sources."""
+        """Return the passport of the item in an epoch that consists of several parts, such as several sources.
+
+        ``part`` is the number of a part.
+        """
         rows = tuple([(part << _BITS | position) & _MOST for position in self.rows or (self.index,)])
         return self._replace(epoch=epoch, index=index or 0, positions=Positions(index, rows))
 
     def again(self, epoch: int, index: int) -> Passport:
-        """Return the passport of an item that was made again, with the epoch and index that it had before."""
+        """Return the passport of an item that was created again, with its original epoch and index."""
         positions = self.positions
         if positions is not None and positions.index is None:
             positions = positions._replace(index=index)
         return self._replace(epoch=epoch, index=index, positions=positions)
 
     def sent(self) -> Passport:
-        """Return the passport for another process, which cannot make the item again."""
+        """Return the passport without lineage, for another process, which cannot create the item again."""
         rows = self.rows
         return self._replace(made_of=None, positions=Positions(self.index, rows) if rows else None)
 
 
-_BITS, _MOST = 40, 2**63 - 1  # in an epoch of several parts: bits of a position in its part, and the largest position
+_BITS, _MOST = 40, 2**63 - 1  # in an epoch with several parts: number of bits for a position in its part, and the largest position
 
 
 class Stamped(NamedTuple):
-    """An item with its passport. A source or stream yields such a pair to set the passport. For a bare item, the engine makes the passport.
+    """An item with its passport. A source or stream can yield such a pair to set the passport. Otherwise, the engine creates the passport.
 
     Args:
         item: The item.
@@ -149,16 +153,17 @@ class Stamped(NamedTuple):
 
 
 class Several(NamedTuple):
-    """The return value of a map that makes several items from one input, such as all samples of a file.
+    """The return value of a map that creates several items from one input, such as all samples of a file.
 
-    Each of these items has the epoch, origin and times of the input. If a run resumes, the map's ``remake`` makes the items again.
+    Each of these items has the epoch, origin and times of the input. If a run resumes, the method ``remake`` of the map creates the items
+    again.
 
     Args:
         items: The items.
         indexes: The index of each item, for its passport.
         keys: The keys of each item.
-        parts: The ``part`` of each item's lineage.
-        positions: The positions of each item, for its passport. Empty: the index of an item is its position.
+        parts: The ``part`` in the lineage of each item.
+        positions: The positions of each item, for its passport. If empty, the position of an item is its index.
     """
 
     items: Sequence[Any]

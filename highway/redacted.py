@@ -1,4 +1,4 @@
-"""Texts for display or logs, without the passwords and tokens of their URLs."""
+"""Remove passwords and tokens from the URLs in texts for display or logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEARLY_URL = re.compile(r"(?<=[:/]/)[^\s/?#'\"@]+:[^\s/?#'\"@]+@")  # for examp
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without users, passwords and queries in its URLs, because queries may contain tokens.
+    """Return a text without the user names, passwords and queries in its URLs. Queries can contain tokens.
 
     >>> without_secrets("read https://me:secret@host/a.tar?token=abc again")
     'read https://host/a.tar again'

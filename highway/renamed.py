@@ -1,7 +1,7 @@
-"""Raise errors for old names. The errors show the new names, which :mod:`highway.old_names` lists.
+"""Raise errors for old names. The errors contain the new names, which :mod:`highway.old_names` lists.
 
-:class:`Finder` raises the error for modules, and :func:`raise_missing` for classes. The code that checks the parameters of a component
-calls :func:`new_name`. A few old parameters are still accepted: :func:`current` converts them.
+:class:`Finder` raises the error for modules, and :func:`raise_missing` for classes. :func:`new_name` returns the new name of a parameter. A
+few old parameters are still accepted. :func:`current` converts them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from highway.old_names import ACCEPTED, CLASSES, KEYWORDS, METHODS, MODULES
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # the stage that applies the transforms of each package
+_STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # for each package, the stage that applies its transforms
 
 
 def new_class(name: str) -> str:
-    """Return ``; use `` and the replacement of an old class, or an empty text if the name is unknown."""
+    """Return ``; use `` and the replacement for an old class, or an empty text if the name is unknown."""
     return f"; use {CLASSES[name]}" if name in CLASSES else ""
 
 
 def new_method(name: str) -> str:
-    """Return ``; use `` and the replacement of a method of an old dataset, or an empty text if the name is unknown."""
+    """Return ``; use `` and the replacement for a method of an old dataset, or an empty text if the name is unknown."""
     return f"; use {METHODS[name]}" if name in METHODS else ""
 
 
@@ -40,7 +40,7 @@ def stage_of(transform: object) -> str:
 
 
 def applied_by(transform: object) -> str:
-    """Return ``; `` and how to apply a function or another package's transform, or an empty text for highway's own transforms."""
+    """Return ``; `` and how to apply a function or a transform of another package, or an empty text for any other object."""
     if inspect.isroutine(transform):
         return "; wrap a function: Lambda(function)"
     stage = stage_of(transform)
@@ -48,24 +48,24 @@ def applied_by(transform: object) -> str:
 
 
 def new_name(component: str, keyword: str) -> str:
-    """Return ``; `` and the replacement of a component's old parameter, or an empty text if the name is unknown."""
+    """Return ``; `` and the replacement for an old parameter of a component, or an empty text if the name is unknown."""
     advice = KEYWORDS.get(f"{component}.{keyword}") or KEYWORDS.get(keyword)
     return f"; {advice.format(component=component)}" if advice else ""
 
 
 def current(component: str, keyword: str, value: Any) -> tuple[str, Any]:
-    """Return a parameter's current name, and its value in the current form."""
+    """Return the current name of a parameter, and its value in the current form."""
     name, values = ACCEPTED.get(f"{component}.{keyword}", (keyword, {}))
     return name, values.get(value, value) if isinstance(value, str) else value
 
 
 def accepted(component: str) -> dict[str, str]:
-    """Return the old parameters that a component still accepts, with their current names."""
+    """Return a dict from old parameters that a component still accepts to their current names."""
     return {key.partition(".")[2]: name for key, (name, _) in ACCEPTED.items() if key.startswith(f"{component}.")}
 
 
 def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Accept a function's old parameters, or raise an error with the new names."""
+    """Decorate a function. It then accepts its old parameters, or raises an error with the new names."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -87,16 +87,16 @@ _HERE: Final[Mapping[str, str]] = {
     "highway.transforms.Identity": "an empty list, [], instead of a transform",
     **{f"highway.engine.resume.{name}": _STATE for name in ("keep", "saved", "Saved", "Keeper")},
 }
-"""Advice for a name that one module lacks, although another module has a component of this name."""
+"""Advice for names that exist only in other modules."""
 
 _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets", "highway.functional")
 
 
 def raise_missing(module: str, name: str) -> NoReturn:
-    """Raise the error for a name that a module does not have. The error shows the new name of an old class, or another module with the
-    name.
+    """Raise the error for a name that a module does not have.
 
-    For an old class, the error is an ImportError, because ``from module import name`` discards the text of an AttributeError.
+    The error contains the new name of an old class, or another module that has the name. For an old class, the error is an ImportError,
+    because ``from module import name`` discards the text of an AttributeError.
     """
     if here := _HERE.get(f"{module}.{name}"):
         raise ImportError(f"there is no {name} in {module}; use {here}")
@@ -113,7 +113,7 @@ def raise_missing(module: str, name: str) -> NoReturn:
 
 
 def _is_import_statement() -> bool:
-    """Return whether the missing name comes from a ``from module import name``, not from ``getattr`` or ``hasattr``."""
+    """Return whether the caller is an import statement (``from module import name``), and not ``getattr`` or ``hasattr``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name in ("raise_missing", "__getattr__", "find"):
         frame = frame.f_back
@@ -121,12 +121,12 @@ def _is_import_statement() -> bool:
 
 
 def explain_missing(module: str) -> None:
-    """Make a module call :func:`raise_missing`. A ``__getattr__`` in the module's source would hide misspelt names from type checkers."""
+    """Make a module call :func:`raise_missing`. A ``__getattr__`` in its source would hide misspelt names from type checkers."""
     vars(sys.modules[module])["__getattr__"] = partial(raise_missing, module)
 
 
 class Finder:
-    """The last entry of ``sys.meta_path``. It finds no module, but for an old module raises an error with the replacements of its names."""
+    """The last entry of ``sys.meta_path``. It finds no module. For an old module, it raises an error with the replacements."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

@@ -1,7 +1,7 @@
-"""Make text from peers, files and servers safe for display.
+"""Make texts from other processes, files and servers safe for display.
 
-Such text can contain escape sequences that control a terminal, line breaks that forge lines of a log, and characters that XML does not
-allow. All code that shows such text calls :func:`for_terminal` or :func:`for_markup`.
+Such texts can contain escape sequences that control a terminal, line breaks that forge lines of a log, and characters that XML does not
+allow. All code that shows such texts calls :func:`for_terminal` or :func:`for_markup`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def for_terminal(text: object) -> str:
-    r"""Return a text as one line. Each character that is not printable becomes its Python escape.
+    r"""Return a text as one line. Each character that is not printable is replaced by its Python escape sequence.
 
     >>> for_terminal("a\x1b[2J\nb")
     'a\\x1b[2J\\nb'
@@ -25,7 +25,7 @@ def for_terminal(text: object) -> str:
 
 
 def for_markup(text: object) -> str:
-    r"""Return a text for XML and HTML: the result of :func:`for_terminal`, with entities such as ``&lt;`` for markup characters.
+    r"""Return a text for XML and HTML: the result of :func:`for_terminal`, in which entities such as ``&lt;`` replace markup characters.
 
     >>> for_markup("<b>\x00")
     '&lt;b&gt;\\x00'
@@ -34,7 +34,7 @@ def for_markup(text: object) -> str:
 
 
 class _Shown:
-    """An argument of a log message that is made safe when it is formatted."""
+    """An argument of a log message. Formatting makes it safe."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -56,7 +56,7 @@ def _make_safe(record: logging.LogRecord) -> bool:
 
 
 def guard_log(name: str) -> None:
-    """Make each message of a logger one line without escape sequences."""
+    """Make each message of a logger a single line without escape sequences."""
     logger: Any = logging.getLogger(name)
     if _make_safe not in logger.filters:
         logger.addFilter(_make_safe)

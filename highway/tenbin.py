@@ -1,4 +1,4 @@
-"""Encode arrays as bytes in memory, in ``.ten`` files and on sockets. The functions have the names of tensorcom's ``tenbin``.
+"""Encode arrays as bytes in memory, in ``.ten`` files and on sockets. The functions have the same names as in ``tensorcom.tenbin``.
 
 >>> import numpy as np
 >>> from highway import tenbin

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from highway.errors import ConfigError
 
-MOST = 1_000_000  # maximum number of expanded texts; a dataset can have this many shards
+MOST = 1_000_000  # maximum number of expanded texts, such as the shards of a dataset
 
 _BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
 
 
 def expand_braces(text: str, most: int = MOST) -> list[str]:
-    """Expand ``{a,b}`` and ``{0..3}`` as a shell does. Numbers keep leading zeros.
+    """Return the texts to which ``{a,b}`` and ``{0..3}`` in a text expand, as in a shell. Numbers keep leading zeros.
 
     >>> expand_braces("zsub://h{a,b}:788{0..1}")
     ['zsub://ha:7880', 'zsub://ha:7881', 'zsub://hb:7880', 'zsub://hb:7881']
@@ -21,7 +21,7 @@ def expand_braces(text: str, most: int = MOST) -> list[str]:
     Raises:
         ConfigError: a range is malformed, or there are more than ``most`` texts.
     """
-    found: dict[str, None] = {}  # a dict, because nested braces can give a text twice
+    found: dict[str, None] = {}  # a dict, because nested braces can lead to the same text twice
     for number, whole in enumerate(_expanded(text)):
         found[whole] = None
         if len(found) > most or number > 10 * most:

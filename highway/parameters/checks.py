@@ -1,7 +1,7 @@
 """Check the arguments of a component, in Python and in YAML, against the type hints of its constructor.
 
-The decorator :func:`checked` makes the constructor of a class check its arguments. If an argument is a component, it is an object in Python
-and a name in YAML.
+The decorator :func:`checked` makes the constructor of a class check its arguments. In Python, an argument that is a component is an object.
+In YAML, it is a name.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ _P = ParamSpec("_P")
 
 
 def checked(cls: type[_T]) -> type[_T]:
-    """Decorate a class so that its constructor checks the names, types and ranges of its arguments before it runs other code.
+    """Decorate a class. Its constructor then first checks the names, types and ranges of its arguments.
 
-    The ``repr()`` of the objects hides passwords and the queries of URLs.
+    The ``repr()`` of its objects hides passwords and queries in URLs.
 
-    Arguments are converted to the type of the hint: NumPy scalars to Python numbers, paths to text, lists to tuples, integers to floats.
+    Arguments are converted to the types of their hints: NumPy scalars to Python numbers, paths to texts, lists to tuples, and integers to
+    floats.
 
     Raises (by the constructor):
         ParameterError: an argument is wrong. The message names the class, the parameter, the value and the expected value.
@@ -49,7 +50,7 @@ def checked(cls: type[_T]) -> type[_T]:
 
 
 def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
-    """Make a constructor reject unknown parameters and suggest the right names. The constructor checks no values."""
+    """Decorate a constructor. It then raises an error for unknown parameters, and suggests the right names. Values are not checked."""
     parameters = inspect.signature(construct).parameters
     owner = construct.__qualname__.partition(".")[0]
 
@@ -80,12 +81,12 @@ def _arguments(name: str, parameters: Parameters, args: Sequence[Any], kwargs: M
 
 
 def unknown(component: str, key: str, known: Iterable[str]) -> str:
-    """Return the error message for an unknown parameter of a component, with the new name of the parameter or the known names."""
+    """Return the error message for an unknown parameter of a component. It contains the new name of the parameter, or the known names."""
     return f"unknown parameter {key!r} of {component}{new_name(component, key) or did_you_mean(key, known)}"
 
 
 def needed(given: Container[str], parameters: Parameters) -> str:
-    """Return the required parameters that are missing, as a text such as ``batch_size: int``; empty if none is missing."""
+    """Return a text with the required parameters that are missing, such as ``batch_size: int``, or an empty text."""
     missing = [one for name, one in parameters.items() if name not in given and one.default is one.empty and one.kind in NAMED]
     return " and ".join(map(describe_parameter, missing))
 
@@ -119,7 +120,7 @@ _WORDS = {"array": "list", "object": "dict", "null": "None"}
 
 
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    """If ``ok`` is false, raise a ParameterError that names a parameter and its value. This is for conditions on several parameters."""
+    """If ``ok`` is false, raise a ParameterError with a parameter and its value. Used for conditions on several parameters."""
     if not ok:
         raise ParameterError(f"{type(owner).__name__}: {parameter}={_short(getattr(owner, parameter))}; expected {expected}")
 

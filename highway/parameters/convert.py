@@ -1,4 +1,4 @@
-"""Convert values to the types of hints, such as lists to tuples and integers to floats. Errors name the location of the value."""
+"""Convert values to the types of hints, such as lists to tuples, or integers to floats. Errors contain the location of the value."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from highway.parameters.ranges import UNIONS, unmet
 
 
 class Notation(Protocol):
-    """The notation of values: Python or YAML. The notation determines how a component is written, and how errors are worded."""
+    """How values are written: in Python or in YAML."""
 
     names_unions: bool
-    """Whether an error names all alternatives of a union. If false, the error names only the last alternative with the value's form."""
+    """Whether an error lists all alternatives of a union. If false, it shows only the last alternative that has the form of the value."""
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:
-        """Return the object for ``value``. This method is called if the hint is a class or ``Callable``."""
+        """Return the component for ``value``. The hint is a class or ``Callable``."""
 
     def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
-        """Return the error for a value that msgspec rejects. It names the type that msgspec ``expected``, or ``hint``, or ``choices``."""
+        """Return the error for a value that does not fit. It contains ``expected`` (a type of msgspec), ``hint`` or ``choices``."""
 
 
 def argument(value: Any, parameter: inspect.Parameter, location: Location, notation: Notation) -> Any:
@@ -72,11 +72,11 @@ def convert(value: Any, hint: Any, location: Location, notation: Notation) -> An
 
 
 def plain(value: Any, hint: Any, location: Location, notation: Notation) -> Any:
-    """Convert a value to a type hint without components. Raises the errors of :func:`convert`."""
+    """Convert a value to a type hint that contains no components. Raises the errors of :func:`convert`."""
     import msgspec  # imported here, because this import takes 10 ms
 
     try:
-        return msgspec.convert(value, hint, strict=True, str_keys=True)  # str_keys, because keys in YAML are text
+        return msgspec.convert(value, hint, strict=True, str_keys=True)  # str_keys, because keys in YAML are texts
     except TypeError:
         if typing.get_origin(hint) not in UNIONS:
             raise
@@ -96,7 +96,7 @@ def plain(value: Any, hint: Any, location: Location, notation: Notation) -> Any:
 
 
 def _union(value: Any, alternatives: tuple[Any, ...], location: Location, notation: Notation) -> Any:
-    """Convert a value to the first type of a union that fits."""
+    """Convert a value to the first type of a union to which it fits."""
     if value is None and type(None) in alternatives:
         return None
     kind = list if isinstance(value, tuple) else type(value)
@@ -115,7 +115,7 @@ def _union(value: Any, alternatives: tuple[Any, ...], location: Location, notati
 
 
 def _simple(value: Any) -> Any:
-    """Convert NumPy values, dtypes, paths and sequences to plain Python values. Values within dicts and lists are converted too."""
+    """Convert NumPy values, dtypes, paths and sequences, also in dicts and lists, to plain Python values."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, np.dtype) or (inspect.isclass(value) and issubclass(value, np.generic)):
@@ -130,6 +130,6 @@ def _simple(value: Any) -> Any:
 
 
 def _keys(path: str) -> list[Key]:
-    """Return the keys in a path of msgspec, such as ``.name[0][...]``, up to the first unknown key."""
+    """Return the keys in a path of msgspec, such as ``.name[0][...]``, before the first unknown key."""
     known, _, _ = path.rstrip("`").partition("[...]")
     return [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", known)]

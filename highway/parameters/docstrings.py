@@ -1,4 +1,4 @@
-"""Format docstrings as text for a terminal: add inherited parameters, and remove Sphinx markup."""
+"""Format docstrings as texts for a terminal: add inherited parameters, and remove Sphinx markup."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after
 
 
 def describe(found: Callable[..., Any]) -> str:
-    """Return the result of :func:`complete` for a class or function, as text for a terminal."""
+    """Return the complete docstring of a class or function, without Sphinx markup."""
     return plain(complete(found)).strip()
 
 
 def complete(found: Callable[..., Any], typed: bool = False) -> str:
-    """Return the docstring of a class or function. Its ``Args:`` section lists all parameters in the order of the signature.
+    """Return the docstring of a class or function, with all parameters in the ``Args:`` section, in the order of the signature.
 
-    If the class does not describe a parameter, the description of its base class is used.
+    If a class does not describe a parameter, the description in a base class is used.
 
     Args:
         found: The class or function.
@@ -53,7 +53,7 @@ def _with_type(entry: str, parameter: inspect.Parameter) -> str:
 
 
 def parameters(found: Callable[..., Any]) -> dict[str, str]:
-    """Return the entries of ``Args:`` by parameter name, for a function or for a class and its base classes. Entries are indented."""
+    """Return a dict from parameters to their indented entries in ``Args:``, for a function, or for a class and its base classes."""
     entries: dict[str, str] = {}
     for owner in inspect.getmro(found) if inspect.isclass(found) else (found,):
         section = _ARGS.search(inspect.cleandoc(owner.__doc__ or ""))
@@ -68,7 +68,7 @@ def parameters(found: Callable[..., Any]) -> dict[str, str]:
 
 
 def filled(text: str, width: int) -> str:
-    """Break the paragraphs of a description into lines of at most ``width`` characters. Examples and tables keep their lines.
+    """Break the paragraphs of a docstring into lines of at most ``width`` characters. Examples and tables keep their lines.
 
     >>> print(filled("Do this\\nnow.\\n\\nArgs:\\n    p: Probability\\n        of a flip.", 20))
     Do this now.
@@ -95,7 +95,7 @@ def _depth(line: str) -> int:
 
 
 def _fill(lines: list[str], width: int) -> str:
-    """Return one paragraph in lines of at most ``width`` characters. In a parameter or bullet, later lines are indented."""
+    """Break one paragraph into lines of at most ``width`` characters. In a parameter or bullet, later lines are indented."""
     first = _depth(lines[0])
     later = _depth(lines[1]) if lines[1:] else first + 4 * bool(_ENTRY.match(lines[0]))
     return wrapped(" " * first + " ".join(line.strip() for line in lines), width, " " * later)

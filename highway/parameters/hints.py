@@ -24,7 +24,7 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 @functools.cache
 def parameters_of(found: Callable[..., Any]) -> Parameters:
-    """Return the parameters of a class or function by name, with their type hints evaluated.
+    """Return a dict from names to parameters of a class or function. The type hints are evaluated.
 
     Raises:
         NameError: a hint uses a name that is not defined at run time.
@@ -34,7 +34,7 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
     except NameError:
         if not dataclasses.is_dataclass(found):
             raise
-        hints = typing.get_type_hints(found, include_extras=True)  # evaluates the hints of a base class with the names of the base's module
+        hints = typing.get_type_hints(found, include_extras=True)  # evaluates the hints of a base class in the module of the base class
     parameters = inspect.signature(found).parameters
     if inspect.isclass(found) and (texts := {name: one.annotation for name, one in parameters.items() if name not in hints}):
         hints |= _evaluated(found, texts)
@@ -42,8 +42,8 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
 
 
 def readable_parameters(found: Callable[..., Any]) -> Parameters:
-    """Return the parameters of a class or function by name. If a hint cannot be evaluated, it is a text."""
-    with contextlib.suppress(NameError, TypeError, ValueError):  # a hint that cannot be evaluated, a callable object, or no signature
+    """Return a dict from names to parameters of a class or function. A hint that cannot be evaluated is a text."""
+    with contextlib.suppress(NameError, TypeError, ValueError):  # a hint cannot be evaluated, or there is no signature
         return parameters_of(found)
     with contextlib.suppress(TypeError, ValueError):
         return inspect.signature(found).parameters
@@ -51,7 +51,7 @@ def readable_parameters(found: Callable[..., Any]) -> Parameters:
 
 
 def _evaluated(found: type, annotations: dict[str, Any]) -> dict[str, Any]:
-    """Return the type hints of a constructor that wraps another constructor and shows its signature, as in Albumentations."""
+    """Return the type hints of a constructor that wraps another constructor with another signature, as in Albumentations."""
     module = next(kind.__module__ for kind in found.__mro__ if "__init__" in vars(kind))
     texts = {name: annotation for name, annotation in annotations.items() if isinstance(annotation, str)}
     return typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), vars(sys.modules[module]), include_extras=True)
@@ -75,7 +75,7 @@ def takes_context(function: Callable[..., Any]) -> bool:
 
 
 def takes_arguments(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function accepts ``count`` positional arguments; ``False`` for a built-in function without a signature."""
+    """Return whether a function accepts ``count`` positional arguments. Return ``False`` for a built-in function without a signature."""
     try:
         inspect.signature(function).bind(*range(count))
     except (TypeError, ValueError):
@@ -84,7 +84,7 @@ def takes_arguments(function: Callable[..., Any], count: int) -> bool:
 
 
 def describe_parameter(parameter: inspect.Parameter) -> str:
-    """Return the source text of a parameter: name, type, range and default."""
+    """Return a parameter as it is written in source code: name, type, range and default."""
     stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
     shown = "" if parameter.annotation is parameter.empty else f": {written(parameter.annotation)}"
     equals = " = " if shown else "="
@@ -92,7 +92,7 @@ def describe_parameter(parameter: inspect.Parameter) -> str:
 
 
 def written(hint: Any) -> str:
-    """Return the source text of a type hint, with the range.
+    """Return a type hint as it is written in source code, with the range.
 
     >>> written(Annotated[int | None, Range(ge=1)])
     'int (at least 1) | None'
@@ -112,7 +112,7 @@ def written(hint: Any) -> str:
 
 
 def in_words(expected: str, words: Mapping[str, str]) -> str:
-    """Replace msgspec's type names, which are in backticks, by the values of ``words``, such as the names of types in YAML."""
+    """Replace the type names of msgspec, which are in backticks, by other words, such as the names of types in YAML."""
     return re.sub(r"`([^`]*)`", lambda quoted: " or ".join(words.get(word, word) for word in quoted[1].split(" | ")), expected)
 
 
@@ -151,7 +151,7 @@ def describe(hint: Any) -> str:
 
 
 def of_tuple(hint: Any) -> str:
-    """Return the description of a tuple from the conditions in its hint. For any other hint, return an empty text.
+    """Return the text in the conditions of a tuple hint, or an empty text for any other hint.
 
     >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
     '(height, width), at least 1'
@@ -163,9 +163,9 @@ def of_tuple(hint: Any) -> str:
 
 
 def why_not(value: object, hint: Any) -> str:
-    """Return why an object does not fit a hint: the object's attribute ``why_no_NAME``, or advice on how to use the object.
+    """Return why an object does not fit a hint: its attribute ``why_no_NAME``, or advice on how to use the object.
 
-    The result is empty or a clause that starts with a semicolon.
+    The result is empty, or starts with a semicolon.
     """
     names = [getattr(one, "__name__", "") for one in alternatives(hint)]
     said = next((f"; {why}" for name in names if (why := getattr(value, f"why_no_{name}", ""))), "")
@@ -178,7 +178,7 @@ def one_of(choices: Sequence[Any]) -> str:
 
 
 def literals(hint: Any) -> list[Any]:
-    """Return the values of all ``Literal`` in a type hint."""
+    """Return the values of all ``Literal`` types in a type hint."""
     inner = typing.get_args(hint)
     return list(inner) if typing.get_origin(hint) is Literal else [choice for part in inner for choice in literals(part)]
 
@@ -190,7 +190,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def is_nested(hint: Any) -> bool:
-    """Return whether a type hint contains a component, a struct or a mapping. The parts of such values are converted one by one."""
+    """Return whether a type hint contains a component, a struct or a mapping. Parts of such values are converted separately."""
     origin = typing.get_origin(hint)
     if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
         return False
@@ -200,7 +200,7 @@ def is_nested(hint: Any) -> bool:
 
 
 def form(hint: Any) -> type | None:
-    """Return the form of values that match a hint: ``list``, ``dict``, or ``None`` for any other form."""
+    """Return ``list`` or ``dict`` if values that fit a hint have this form, otherwise ``None``."""
     origin = typing.get_origin(hint) or hint
     if origin is Annotated:
         return form(typing.get_args(hint)[0])

@@ -14,12 +14,12 @@ Key = str | int
 
 @dataclass(frozen=True)
 class Location:
-    """The path of a value in a tree of plain values, and the lines of the file at which values are defined.
+    """The path of a value in nested dicts and lists, and the lines of the file that define the values.
 
     Args:
-        path: The keys and indices from the root to the value.
-        marks: A dict from paths to texts ``FILE:LINE``. A value without a mark has the mark of the nearest parent. Without a file, the
-            dict is empty.
+        path: The keys and indexes from the root to the value.
+        marks: A dict from paths to texts ``FILE:LINE``. Empty if there is no file. A value that is not in this dict has the text of the
+            nearest parent.
 
     >>> str(Location(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
     'quickstart.yaml:12: roles.worker.stages[1]'
@@ -37,7 +37,7 @@ class Location:
 
     @property
     def mark(self) -> str:
-        """``FILE:LINE`` of the value, or of the nearest parent that has a line."""
+        """``FILE:LINE`` of the value or the nearest parent. Empty if unknown."""
         for length in range(len(self.path), -1, -1):
             if mark := self.marks.get(self.path[:length]):
                 return mark
@@ -49,7 +49,7 @@ class Location:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean X?`` if one of the ``known`` words is close to ``word``, otherwise the list of known words."""
+    """Return ``; did you mean X?`` if one of the ``known`` words is similar to ``word``, otherwise the known words if they are few."""
     words = sorted(known)
     lower = {one.lower(): one for one in words}
     if close := difflib.get_close_matches(str(word).lower(), lower, n=1):
@@ -60,7 +60,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def show(value: object) -> str:
-    """Return a text that describes a plain value: its type, and the value if it is short."""
+    """Return a text with the type of a value, and its length or the (shortened) value."""
     if value is None:
         return "null"
     if isinstance(value, (list, dict)):

@@ -1,4 +1,4 @@
-"""Conditions on the values of parameters. Conditions are part of the type hint: ``Annotated[int, Range(ge=1)]``."""
+"""Conditions on the values of parameters. They are part of the type hint, such as ``Annotated[int, Range(ge=1)]``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 UNIONS = (typing.Union, types.UnionType)
 _BOUNDS = {"ge": (operator.ge, "at least", "minimum"), "gt": (operator.gt, "above", "exclusiveMinimum")}
 _BOUNDS |= {"le": (operator.le, "at most", "maximum"), "lt": (operator.lt, "below", "exclusiveMaximum")}
-_MANY = 2**53  # descriptions omit bounds from this size on, because these bounds only catch mistakes
+_MANY = 2**53  # texts omit bounds of at least this size, because such bounds only catch mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Range:
         gt: Minimum, excluded.
         le: Maximum, included.
         lt: Maximum, excluded.
-        words: Description of the expected value in error messages. Default: generated from the bounds.
+        words: Text for the expected value in error messages. By default, the text is generated from the bounds.
     """
 
     ge: float | None = None
@@ -38,12 +38,12 @@ class Range:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """The bounds that are set, by name."""
+        """A dict from names to bounds, of the bounds that are set."""
         return {name: bound for name in _BOUNDS if (bound := getattr(self, name)) is not None}
 
     @property
     def expected(self) -> str:
-        """Description of the expected value in error messages."""
+        """Text for the expected value in error messages."""
         return self.words or str(self)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Range:
         return {_BOUNDS[name][2]: bound for name, bound in self.bounds.items()}
 
     def holds(self, value: Any) -> bool:
-        """Return whether a number, or each number in a tuple, is within the bounds. NaN is never within bounds."""
+        """Return whether a number, or each number in a tuple, is within the bounds. NaN is never within the bounds."""
         if isinstance(value, (list, tuple)):
             return all(map(self.holds, value))
         return all(_BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())
@@ -63,11 +63,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition on a value that bounds cannot express.
+    """A condition on a value, as a function.
 
     Args:
-        holds: Function that returns whether a value meets the condition.
-        expected: Description of the expected value in error messages.
+        holds: A function that returns whether a value meets the condition.
+        expected: Text for the expected value in error messages.
     """
 
     holds: Callable[[Any], bool]
@@ -76,13 +76,13 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Unhashed:
-    """Marks a parameter that is allowed to change between ``state_dict()`` and ``load_state_dict()``.
+    """Marks a parameter that can change between ``state_dict()`` and ``load_state_dict()``.
 
-    For example: ``num_workers: Annotated[int, HOW]``. The hash of a component covers only the parameters without this mark.
+    For example: ``num_workers: Annotated[int, HOW]``. The hash of a component does not include such parameters.
 
     Args:
         why: Why the items do not depend on the parameter.
-        of_stage: Whether the mark applies only if the component is a stage, not if it is a parameter of another component.
+        of_stage: Whether the mark applies only if the component is a stage of the pipeline, and not if it is inside another component.
     """
 
     why: str
@@ -101,7 +101,7 @@ Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels,
 
 
 def unmet(value: Any, hint: Any) -> str:
-    """Return a text with the first condition of a hint that a value does not meet. If the value meets all conditions, the text is empty.
+    """Return the text of the first condition of a hint that a value does not meet, or an empty text.
 
     ``None`` meets all conditions.
 
