@@ -22,7 +22,8 @@ class Dataset(Protocol):
 
     These attributes are optional:
 
-    - ``keys``: a sequence with the name of each sample, as ``str``. The metadata of a batch (its passport) contain the keys of its samples.
+    - ``keys``: a sequence with the name of each sample, as ``str``. The passport of a batch (the metadata: epoch, index, keys) contains the
+      keys of the samples.
     - ``__getitems__(numbers)``: returns a list of several samples. Define this method if reading several samples at once is faster than
       reading the samples one by one.
     - ``__getfiles__(numbers)``: returns the files of several samples as :class:`~highway.datasets.dataset.StoredFiles`. Define this method
@@ -37,8 +38,8 @@ class Dataset(Protocol):
     - ``classes``: the names of the labels, indexed by label.
     - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample. ``None``: the dataset does not know these numbers.
       :class:`~highway.reading.deal.Deal`, which balances batches by cost, then reads all samples to count the pixels or tokens.
-    - ``kept_at(facts)``: returns the path of a file in which highway stores the costs after it has counted them. ``facts`` is the kind of
-      the costs, such as ``"pixels"``. ``None``: the costs are not stored.
+    - ``kept_at(facts)``: returns the path of a file in which highway stores the costs that it has counted. ``facts`` is the kind of the
+      costs, such as ``"pixels"``. ``None``: the costs are not stored.
     """
 
     def __len__(self) -> int: ...

@@ -85,7 +85,7 @@ class ImageFolder(_Folder):
 
     Args:
         data_dir: The folder that contains one folder per label, or the URL of this folder. ``highway:photos/train`` and
-            ``highway:photos/val`` are folders in the highway package. They contain a few photographs.
+            ``highway:photos/val`` are folders with a few photographs in the highway package.
         class_names: The names of the label folders, in the order of the labels: a list, or a file such as ``wnids.txt`` of Tiny ImageNet.
             For the format of the file, see ``class_names`` of :class:`Files`. Folders that are not in the list are skipped. ``None``
             selects all folders, in sorted order. With ``None``, an error is raised if all folders have names of splits, such as ``train``

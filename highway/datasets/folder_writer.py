@@ -38,8 +38,8 @@ class ImageFolderWriter:
             key: The path of the image in the folder, without an extension. If the key has no ``/`` and the sample has a label, the image is
                 written to a subfolder. The name of this subfolder is the number of the label, such as ``0003``.
             sample: A dict with an image, and optionally a label. The label is an integer in the field ``cls`` or ``label``. The image is
-                either ``bytes``, in a field whose name is the extension (``jpg``, ``png``, ...), or an array, uint8 ``(H, W, 3)``,
-                ``(H, W)`` or ``(H, W, 1)``. An array is written as PNG.
+                ``bytes`` or an array. ``bytes`` are in a field whose name is the extension (``jpg``, ``png``, ...). An array is uint8
+                ``(H, W, 3)``, ``(H, W)`` or ``(H, W, 1)``, and is written as PNG.
 
         Raises:
             ItemError: the sample has no image, or has a field that is neither an image nor a label.

@@ -90,7 +90,7 @@ class Place:
 class Format:
     """A format of datasets.
 
-    Most classes and functions are strings ``module:name``, so that highway imports a class or function only when it needs it.
+    Most classes and functions are given as strings ``module:name``. highway imports a class or function when it is first used.
 
     Args:
         name: The name for ``format=``, ``--from`` and ``--to``.
@@ -197,7 +197,7 @@ class Format:
         Args:
             paths: At least one path.
             options: Parameters of the dataset.
-            build: Creates the dataset. It receives the class and all parameters.
+            build: Creates the dataset. The function receives the class and all parameters.
         """
         dataset, options = self.choose(paths, options) if self.choose else (self.dataset, options)
         make, options = load(dataset), {**self.given, **options}

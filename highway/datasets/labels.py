@@ -73,7 +73,12 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
 
 
 def read_classes(path: str) -> tuple[list[str], list[str]]:
-    """Read a file with the names of classes. Return the names, and the descriptions of the classes."""
+    """Read a file with the names of classes. Return the names, and the descriptions of the classes.
+
+    Raises:
+        OSError: the file cannot be read.
+        DatasetError: a line is not valid, or the file has no lines.
+    """
     found: dict[str, str] = {}
     for line, text in _lines(path):
         name, words = _first_two(text)

@@ -54,7 +54,7 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
 
 
 def stored(url: str, leave_out: str = "") -> list[str]:
-    """Return the URLs of the objects in a folder of an object store, or of the objects that match a pattern. The URLs are sorted.
+    """Return the URLs of the objects that match a pattern, or that are in a folder. The URLs are sorted.
 
     Args:
         url: The URL of a folder, or a pattern.
@@ -116,7 +116,12 @@ def reachable(folder: str, hidden: tuple[str, ...] = (".",)) -> Iterator[os.DirE
 
 
 def entries_of(folder: str, hidden: tuple[str, ...] = (".",)) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, sorted. Skip entries whose names begin with a prefix in ``hidden``."""
+    """Return the entries of a folder, sorted. Skip entries whose names begin with a prefix in ``hidden``.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        NotADirectoryError: the path is a file.
+    """
     try:
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(hidden)), key=lambda entry: entry.name)

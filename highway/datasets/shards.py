@@ -16,7 +16,7 @@ from highway.stores.url import shown
 
 
 class EncodedSample(NamedTuple):
-    """The files of a sample: the key of the sample, and the extension and content of each file."""
+    """An encoded sample: the key, and the extension and content of each file."""
 
     key: str
     files: list[tuple[str, bytes]]

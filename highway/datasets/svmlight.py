@@ -131,7 +131,7 @@ class SVMLight:
 
         Returns:
             ``(values, indices, offsets)``, as for ``scipy.sparse.csr_matrix``. The indices are int32 and start at 0. The offsets are int64
-            ``(rows + 1,)``. They are the start of each row in ``values`` and ``indices``, and the end of the last row.
+            ``(rows + 1,)``: the start of each row in ``values`` and ``indices``, and the end of the last row.
         """
         rows = self._rows(range(len(self)) if numbers is None else numbers)
         offsets = np.cumsum([0, *(len(row.indices) for row in rows)], dtype=np.int64)

@@ -47,7 +47,7 @@ class _Shards:
 @checked
 @dataclass
 class Tar(PartedDataset):
-    """The samples in WebDataset shards, in the order of the shards, and of the samples in each shard.
+    """The samples in WebDataset shards, shard by shard.
 
     On the first access, highway scans the shards to find the positions of the files, at about 150,000 files per second. An index file can
     store these positions. A shard that is in an index file is not scanned. To scan a shard in an object store, such as S3, highway fetches

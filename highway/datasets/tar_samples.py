@@ -38,7 +38,7 @@ def key_and_extension(path: str) -> tuple[str, str] | None:
 def grouped_by_key(
     members: Iterable[tuple[str, T]], ignored: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, list[tuple[str, T]]]]:
-    """Yield the key of each sample, and a list with the extension and content of each file of the sample.
+    """Yield each sample: the key, and a list of files. A file is a pair of extension (in lower case) and content.
 
     Args:
         members: Pairs of a file's path and content. The content can be any object, such as a position.

@@ -278,7 +278,8 @@ class Ahead:
     and another thread can take the GIL. For a file of 100 kB, waiting for the GIL takes longer than copying the file.
 
     Args:
-        stream: The stream to read. Its method ``read`` can return fewer bytes than requested. It returns empty bytes only at the end.
+        stream: The stream to read. Its method ``read`` can return fewer bytes than requested. The method returns empty bytes only at the
+            end.
 
     Attributes:
         block: The last block that was read.

@@ -29,7 +29,7 @@ _TICK = 0.05  # seconds between two checks whether another process has finished
 
 
 class _Lock:
-    """A lock on a file. It is released when this object is garbage-collected, or by ``let_go``."""
+    """A lock on a file. ``let_go``, or garbage collection of this object, releases the lock."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)

@@ -1,4 +1,4 @@
-"""The client for object stores that obstore does not support, such as ``hf://``, ``ftp://`` and ``memory://``. It uses fsspec.
+"""The client for stores that obstore does not support, such as ``hf://``, ``ftp://`` and ``memory://``. The client uses fsspec.
 
 Each request runs in its own thread, except for ``memory://``.
 """

@@ -1,7 +1,7 @@
 """List the objects in a folder of an object store. The order is the same as for a local folder. A file can store the listing.
 
-The file is JSON, compressed by gzip. It contains the state of each object: the size, and the ETag or modification time. If an object was
-changed or removed after it was listed, reading the object raises an error. New objects appear when the listing is updated.
+The file is JSON, compressed by gzip. The file contains the state of each object: the size, and the ETag or modification time. If an object
+was changed or removed after it was listed, reading the object raises an error. New objects appear when the listing is updated.
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
 
     Raises:
         FileNotFoundError: the object or folder does not exist.
+        ConfigError: a pattern is not after the last slash.
         PermissionError, StoreError, DatasetError: see :func:`listing_of`.
     """
     url, (name, mark, query) = parse(path), path.partition("?")

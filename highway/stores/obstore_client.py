@@ -1,4 +1,4 @@
-"""The client for S3, Google Cloud Storage, Azure and HTTP. It uses the library obstore, which sends requests in Rust threads."""
+"""The client for S3, Google Cloud Storage, Azure and HTTP. The client uses obstore, which sends requests in Rust threads."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Requests:
         self.client: Client = client_of(url)
         self._options: StoreOptions = url.options
         self._slots = asyncio.Semaphore(url.options.requests)
-        self._seconds: dict[int, deque[float]] = {}  # durations of recent requests, by the order of magnitude of the size of the answer
+        self._seconds: dict[int, deque[float]] = {}  # durations of recent requests, grouped by the size of the answer
         self._has_answered = False
 
     async def head(self, url: StoreURL) -> FileState:

@@ -44,6 +44,10 @@ class UnchangingFile:
     Args:
         path: The path.
         state: The required state of the file. ``None``: the current state.
+
+    Raises:
+        OSError: the path is not a file, or the file cannot be opened.
+        DatasetError: the file does not have the required state.
     """
 
     path: str

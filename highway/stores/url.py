@@ -131,7 +131,7 @@ class StoreURL:
 
     @property
     def full(self) -> str:
-        """The complete URL, with secrets, for other libraries. It must never be in a message."""
+        """The complete URL, with secrets, for other libraries. Messages must never contain this URL."""
         return f"{self.scheme}://{self.host}/{self._quoted}{self.query and '?'}{self.query}"
 
     @property

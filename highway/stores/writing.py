@@ -50,7 +50,11 @@ def writable(path: str) -> StoreURL:
 
 @contextmanager
 def uploading(path: str) -> Iterator[str]:
-    """Yield the path of a local file. At the end of the ``with`` block, upload the file; see :func:`highway.datasets.writing.writing`."""
+    """Yield the path of a local file. At the end of the ``with`` block, upload the file; see :func:`highway.datasets.writing.writing`.
+
+    Raises:
+        ConfigError: the URL is not writable (see :func:`writable`), or names a bucket instead of an object.
+    """
     url = writable(path)
     if not url.key:
         raise ConfigError(f"'{url}': the URL has no name after the bucket; add the name of the object, such as {join(str(url), 'name')}")

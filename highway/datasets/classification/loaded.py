@@ -87,7 +87,7 @@ class LoadedImages(ABC):
 
 
 def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the path of the first file that exists. In each folder, all names are tried before the next folder."""
+    """Return the path of the first file that exists, or ``None``. All names are tried in a folder before the next folder."""
     return next((path for folder in folders for name in names if exists(path := join(folder, name))), None)
 
 

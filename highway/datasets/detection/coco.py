@@ -53,7 +53,8 @@ class COCO:
         crowds: Whether to include annotations of a whole crowd (``iscrowd`` is 1 in the file).
         skip_empty: Whether to skip images without boxes.
         empty_boxes: How to treat empty boxes. A box is empty if it has no area, or is completely outside the image. ``"drop"`` removes
-            objects with empty boxes, and logs their number. ``"keep"`` keeps these objects. ``"raise"`` raises a DatasetError.
+            objects with empty boxes, and logs the number of these objects. ``"keep"`` keeps these objects. ``"raise"`` raises a
+            DatasetError.
 
     A sample is a dict:
 

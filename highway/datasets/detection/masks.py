@@ -2,7 +2,7 @@
 
 A run is a sequence of background pixels, or of object pixels. Runs go down the first column, then down the next column. The first run is
 background. The masks are equal to the masks of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi). highway does not use
-pycocotools, because it is a compiled dependency.
+pycocotools, which would be a compiled dependency.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _TABLES = (".ldb", ".sst")
 BATCH = 1 << 22  # number of bytes to write together
-_BLOCK = 1 << 15  # number of bytes of a block of a log; a record never crosses the end of a block
+_BLOCK = 1 << 15  # number of bytes of a block in a log; a record never crosses the end of a block
 _RECORD = struct.Struct("<4xHB")  # checksum, length and kind of a record
 _ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds of records
 

@@ -28,7 +28,7 @@ class _Step(NamedTuple):
 
     Args:
         begin: The first position.
-        shares: The share of the right half of each branch of the tree; see :class:`Interleave`.
+        shares: The share of each branch's right half; see :class:`Interleave`.
         parts: The remainder of the rounding in each branch, at the first position.
         drawn: Number of samples of each dataset before the first position.
     """
@@ -55,10 +55,9 @@ class _Step(NamedTuple):
 class Interleave:
     """Computes the dataset and the sample at each position of an epoch.
 
-    The datasets are the leaves of a binary tree. Each branch divides its positions between its left and its right half, in proportion to
-    the weights and as evenly as possible. After any number of positions, the number of samples from a dataset therefore differs from the
-    dataset's share by at most two. To find the dataset at a position, the tree is followed from the root to a leaf. Shares are multiples of
-    ``2**-24``.
+    The datasets are the leaves of a binary tree. Each branch divides its positions between its left half and its right half, in proportion
+    to the weights. After any number of positions, the number of samples from a dataset therefore differs from the dataset's share by at
+    most two. To find the dataset at a position, the tree is followed from the root to a leaf. Shares are multiples of ``2**-24``.
 
     Args:
         sizes: Number of samples of each dataset, at least 1.

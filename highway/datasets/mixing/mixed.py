@@ -105,6 +105,10 @@ class Parts(Joined):
         firsts: The index of the first sample of each dataset, int64 ``(D,)``.
         interleave: Computes the dataset and the sample at each position.
         mixed: The mix.
+
+    Raises:
+        ConfigError: the datasets have different class names, or an epoch would have no end.
+        DatasetError: a dataset is empty.
     """
 
     def __init__(self, mixed: MixedDataset) -> None:

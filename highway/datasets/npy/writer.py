@@ -161,7 +161,11 @@ def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
 
 @contextmanager
 def npy_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
-    """Write samples with one field into a ``.npy`` file, without their keys. The file gets its final name only when it is complete."""
+    """Write samples with one field into a ``.npy`` file, without their keys. The file gets its final name only when it is complete.
+
+    Raises:
+        ItemError: samples have no field, or several fields (at the end of the ``with`` block).
+    """
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
         yield writer

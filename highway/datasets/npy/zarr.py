@@ -96,7 +96,7 @@ class Zarr:
         return [{name: rows[place].copy() for name, rows in columns.items()} for place in places]
 
     def blocks(self) -> list[range]:
-        """Return ranges of rows. A range has the rows of a chunk (or of a shard, which contains chunks) of the largest array."""
+        """Return ranges of rows. A range has the rows of one chunk of the largest array, or of one shard if chunks are stored in shards."""
         array = max(self._arrays.values(), key=lambda array: array.nbytes)
         size = (getattr(array, "shards", None) or array.chunks)[0]
         return [range(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]

@@ -86,7 +86,7 @@ class _ArrayRecordFile:
 @checked
 @dataclass
 class ArrayRecord(Records):  # Records documents the parameters
-    """The records in ArrayRecord files, in the order of the files, and of the records in each file.
+    """The records in ArrayRecord files, file by file.
 
     Google's library array-record reads the files, and checks the records. The library reads only local files. highway therefore copies
     files from an object store, such as S3, to this machine. If the writer compressed records in groups, reading a record decompresses the

@@ -86,7 +86,7 @@ class _Files:
 
 @dataclass
 class Records(PartedDataset):
-    """Random access to the records of files, in the order of the files, and of the records in each file.
+    """Random access to the records of files, file by file.
 
     Args:
         paths: A path, a URL, a pattern such as ``"train-*"``, or a list of these. Braces are expanded. The files that match a pattern are

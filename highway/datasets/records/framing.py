@@ -82,7 +82,7 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 
 def index_of(path: str) -> Group:
-    """Return the index of a file. It is an array ``(N + 1,)``, uint32 or uint64, of the positions of the records, and the size of the file.
+    """Return the index of a file: an array ``(N + 1,)``, uint32 or uint64, with the positions of the records and the size of the file.
 
     Raises:
         DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the position.

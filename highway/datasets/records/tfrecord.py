@@ -107,7 +107,7 @@ def _bounds(apart: np.ndarray) -> np.ndarray:
 @checked
 @dataclass
 class TFRecord(Records):  # Records documents the parameters ``paths``, ``example``, ``fields`` and ``key``
-    """The records in TFRecord files, in the order of the files, and of the records in each file.
+    """The records in TFRecord files, file by file.
 
     On the first access, highway scans the files to find the positions of the records, at about a million records per second. An index file
     can store these positions, so that later runs need no scan. The scan checks the checksums of the lengths of the records. When a record

@@ -113,12 +113,12 @@ class _Mapped:
 @checked
 @dataclass
 class Arrow(FilesTable[_Mapped]):
-    """The rows of Arrow files, in the order of the files, and of the rows in each file.
+    """The rows of Arrow files, file by file.
 
-    The class reads files and streams in Arrow's IPC format. It also reads Feather files, and folders that Hugging Face's ``save_to_disk``
-    wrote. The package ``datasets`` is not required. An uncompressed file is mapped into memory and read row by row. Random access is then
-    as fast as reading in order. A compressed file is decoded in whole record batches, so use a reader with ``shuffle="blocks"``. Feather
-    files are compressed by default.
+    The files can be files or streams in Arrow's IPC format, Feather files, or folders that Hugging Face's ``save_to_disk`` wrote. The
+    package ``datasets`` is not required. An uncompressed file is mapped into memory and read row by row. Random access is then as fast as
+    reading in order. A compressed file is decoded in whole record batches, so use a reader with ``shuffle="blocks"``. Feather files are
+    compressed by default.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.arrow"``, the URL of one of these, or a list of these. Braces are expanded.

@@ -22,7 +22,7 @@ _AT_ONCE = 64  # number of footers to fetch at once, and number of row groups wh
 @checked
 @dataclass
 class Parquet(FilesTable[Any]):
-    """The rows of Parquet files, in the order of the files, and of the rows in each file.
+    """The rows of Parquet files, file by file.
 
     highway reads and decodes whole row groups, with only the selected columns. If all decoded row groups fit into a quarter of
     ``cache_mb``, they stay in memory for the next epochs. Otherwise, a row group is removed from memory when all its rows have been read.

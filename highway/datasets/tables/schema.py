@@ -77,7 +77,10 @@ def check_same(selection: Selection, first: pa.Schema, first_path: str, other: p
 
 
 def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
-    """Return the label names that Hugging Face stored for the field ``label``, otherwise for the first field that has label names."""
+    """Return the label names that Hugging Face stored in a schema, or ``None``.
+
+    If the field ``label`` has label names, these are returned. Otherwise, the names of the first field with label names are returned.
+    """
     found = dict[str, list[str]]()
     for field, column in zip(selection.fields, selection.columns, strict=True):
         feature = _features(schema).get(column)

@@ -113,7 +113,7 @@ def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: i
 
     Args:
         path: The final path of the file, for messages.
-        begin: A function that creates the temporary file. It is called when the first sample is added.
+        begin: A function that creates the temporary file. The function is called when the first sample is added.
         rows_per_block: Number of rows of a block; see :func:`parquet_writer`.
     """
     writer = TableWriter(path, begin, rows_per_block)
