@@ -84,7 +84,7 @@ class LazyKeys(Sequence[str]):
 
 
 def length_of(dataset: Dataset) -> int:
-    """Return ``len(dataset)``. If this raises an error, add a note to the error that names the dataset."""
+    """Return ``len(dataset)``. An error gets a note with the name of the dataset."""
     try:
         return len(dataset)
     except Exception as error:

@@ -21,7 +21,7 @@ def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
 
     Args:
         paths: A path or URL, or a list of these. The files have the order of the list.
-        leave_out: Files with this suffix are skipped when a pattern is expanded, such as ``.index``.
+        leave_out: A suffix, such as ``.index``. If a pattern is expanded, files with this suffix are skipped.
 
     Raises:
         FileNotFoundError: no file matches a pattern.

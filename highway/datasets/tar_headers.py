@@ -18,7 +18,7 @@ MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # size of the end mark with the lon
 
 _FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, last byte of the name, size, checksum, kind, first byte of the name's prefix
 _FILE, _PAX = b"0\0", ord("x")
-# Pax records without a name or a size. Python's tarfile writes such a record for every time that is not a whole second.
+# Pax records without a name or a size. Python's tarfile writes such a record if a modification time is not a whole second.
 _SILENT = re.compile(rb"(\d+) (?:[amc]time|[ug]id|[ug]name)=[^\n]*\n")
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 TICK = 0.1  # seconds between two checks for cancellation
 _PATIENCE = 2.0  # maximum seconds to wait for requests when the process exits
-_LOOKS, _LOOK_EVERY = 3, 0.002  # all threads must be idle in this number of checks; seconds between two checks
+_LOOKS, _LOOK_EVERY = 3, 0.002  # number of checks in which all threads must be idle; seconds between two checks
 
 _counts: ContextVar[Counter[str]] = ContextVar("counts")
 _totals: Counter[str] = Counter()

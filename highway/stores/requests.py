@@ -126,7 +126,7 @@ class Requests:
         return await self._ask(url, 0, page)
 
     async def below(self, url: StoreURL, announced: bool = False) -> list[Entry]:
-        """Return the objects in a folder and its subfolders. If the parent folder ``announced`` the folder, it must not be empty."""
+        """Return the objects in a folder and its subfolders. A folder that the parent folder has ``announced`` must not be empty."""
 
         async def entries() -> list[Entry]:
             found = await self.client.below(url.key)

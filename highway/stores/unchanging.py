@@ -112,7 +112,7 @@ class UnchangingFile:
         return self.read(0, self.state.size)
 
     def as_stream(self) -> BinaryIO:
-        """Return a seekable file object, for libraries that need one. Only one thread at a time can use it."""
+        """Return a seekable file object, for libraries that need a file object. Only one thread at a time can use it."""
         return open(self.path, "rb")  # the caller must close it
 
 

@@ -25,9 +25,9 @@ class _Label(NamedTuple):
     Args:
         field: Name of the field in a sample.
         classes: Number of classes.
-        pickled: Name of the labels in the pickles that contain the images.
+        pickled: Key of the labels in the pickles of the images.
         names: In the binary version, the file of the class names.
-        pickled_names: In the pickled version, the name of the class names in the pickle ``meta``.
+        pickled_names: Key of the class names in the pickle of the class names.
     """
 
     field: str

@@ -74,7 +74,10 @@ def _as_counts(counts: list[int]) -> np.ndarray:
 
 
 def _decompressed(text: str) -> np.ndarray:
-    """Decompress run lengths. A character has 5 bits. From the fourth number on, the number two places before must be added."""
+    """Decompress run lengths.
+
+    A character contains 5 bits of a number. From the fourth number on, a number is the difference to the number two places before.
+    """
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:

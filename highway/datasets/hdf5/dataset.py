@@ -169,8 +169,8 @@ class HDF5:
     def blocks(self) -> list[range]:
         """Return ranges of rows that are cheap to read together.
 
-        A range has the rows of one chunk. If datasets have different chunks, the dataset with the largest chunks counts. If no dataset has
-        chunks of several rows, a range has about 1 MB of rows.
+        A range has the rows of one chunk of the dataset with the largest chunks. If no dataset has chunks of several rows, a range has
+        about 1 MB of rows.
         """
         columns = self._columns
         return [range(first, min(first + columns.block, columns.length)) for first in range(0, columns.length, columns.block)]

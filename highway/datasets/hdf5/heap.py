@@ -179,7 +179,7 @@ class HeapCheck:
                 yield self._unfiltered(place) if self._plist.get_nfilters() else self._file.read(chunk.byte_offset, chunk.size)
 
     def _unfiltered(self, place: tuple[int, ...]) -> bytes:
-        """Return the references of a chunk that has filters. HDF5 decodes the chunk in a file in memory, with an opaque dtype."""
+        """Return the references of a chunk that has filters. HDF5 decodes the chunk, in a file that is only in memory."""
         found = np.empty(self._block, f"V{_REFERENCE.itemsize}")
         try:
             with LOCK, h5py.File("chunk", "w", driver="core", backing_store=False) as memory:

@@ -30,7 +30,7 @@ class _Shards:
     def __init__(self, folder: str, fields: dict[str, str] | None, verify: bool) -> None:
         self.entries = read_index(folder).shards
         self.spans = Spans(entry.samples for entry in self.entries)
-        # The function does not refer to self, which would be a reference cycle.
+        # The function must not refer to self, because this would be a reference cycle.
         self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))
         self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
         if verify and not all(entry.raw_data.hashes for entry in self.entries):

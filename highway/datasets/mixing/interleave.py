@@ -122,7 +122,7 @@ class Interleave:
     def _steps(self, weights: Weights) -> Iterator[_Step]:
         """Yield the steps of the epoch, and set ``length`` and ``drawn``."""
         position, drawn = self.begin, self.given
-        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that shares are rounded, and the first dataset begins
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that shares are rounded; of equal shares, the first begins
         ended = drawn >= self._sizes if self._given is None and self._stop == "all" else np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:

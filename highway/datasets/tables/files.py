@@ -40,7 +40,7 @@ class FilesLayout(TableLayout, Generic[F]):
 
     Attributes:
         names: Names of the files in messages.
-        open: A function that opens the file with an index.
+        open: A function that opens a file. The argument is the index of the file.
         details: Information about each file, such as its Parquet metadata.
         footers: The last bytes of the next files, if these bytes were fetched in advance.
         partitions: The columns whose values are in the names of folders, with one value per file.
@@ -180,7 +180,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
 
 def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files of a path. For a folder, return the files in the folder and its subfolders that have one of the suffixes.
+    """Return the files of a path. For a folder, return the files that have one of the suffixes, also in subfolders.
 
     For any other path, braces and patterns are expanded. As in pyarrow, files and folders whose names begin with ``.`` or ``_`` are
     skipped. Usually, these are unfinished files, backups or metadata.

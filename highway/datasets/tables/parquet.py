@@ -15,7 +15,7 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_FOOTER = 1 << 16  # number of bytes to read at the end of a file, which contain most footers
+_FOOTER = 1 << 16  # number of bytes to read at the end of a file; most footers are shorter
 _AT_ONCE = 64  # number of footers to fetch at once, and number of row groups whose key column is fetched at once
 
 
