@@ -61,7 +61,7 @@ class Client(Protocol):
         """Write an object atomically."""
 
     async def put_file(self, key: str, path: str, part: int, options: StoreOptions) -> None:
-        """Upload a file as an object. If the store supports parts, send parts of ``part`` bytes, and send failed parts again.
+        """Upload a file as an object. If the store supports parts, send parts of ``part`` bytes. Send failed parts again.
 
         The object exists when the upload is complete. If the upload fails or is cancelled, the parts are discarded.
         """

@@ -115,7 +115,7 @@ class _Mapped:
 class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, file by file.
 
-    The files can be files or streams in Arrow's IPC format, Feather files, or folders that Hugging Face's ``save_to_disk`` wrote. The
+    Supported are files and streams in Arrow's IPC format, Feather files, and folders that Hugging Face's ``save_to_disk`` wrote. The
     package ``datasets`` is not required. An uncompressed file is mapped into memory and read row by row. Random access is then as fast as
     reading in order. A compressed file is decoded in whole record batches, so use a reader with ``shuffle="blocks"``. Feather files are
     compressed by default.
