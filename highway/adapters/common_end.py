@@ -14,7 +14,7 @@ from highway.process.ranks import rank_and_world_size
 log = logging.getLogger("highway")
 _T = TypeVar("_T")
 
-_MOST = 100  # maximum number of batches that a rank reads and drops, to count them, after another rank has ended
+_MOST = 100  # after another rank has ended: maximum number of batches that a rank reads only to count them
 _REPORT_AFTER = 60  # seconds of waiting for other ranks between two warnings
 TIMEOUT = 1800.0  # seconds
 
@@ -79,9 +79,9 @@ class CommonEnd:
         self._ranks, self._timeout = ranks, timeout
 
     def __call__(self, batches: Iterator[Ready]) -> Iterator[Ready]:
-        """Yield the batches of a loop until a rank has no more batches.
+        """Yield the batches of the loop on this rank until one of the ranks has no more batches.
 
-        If another rank has ended first, also yield the end of this rank's loop, unless too many batches remain.
+        If another rank ends first, then also yield the end of this rank's loop, unless too many batches remain.
         """
         ranks = self._ranks()
         if ranks is None:
@@ -151,7 +151,7 @@ class _Report:
         return -report - 1 if report else None
 
     def _result_of(self, wait: Callable[[], _T | None]) -> _T:
-        """Call a function that waits up to a second, again and again until it returns a result."""
+        """Call ``wait``, which waits up to a second, until it returns a result."""
         try:
             for seconds in count(1):
                 if (result := wait()) is not None:

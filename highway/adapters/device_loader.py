@@ -24,7 +24,7 @@ class Mover(Protocol):
 
 
 class Ready(NamedTuple):
-    """A batch on its device, or the end of a loop. ``position`` is the position of the loader after it.
+    """A batch on its device, or the end of a loop, with the position of the loader after this batch or end.
 
     At the end of a loop, ``batch`` is ``None``, or the ``EndOfStream`` of a loader that has no more epochs.
     """
@@ -48,7 +48,7 @@ class DeviceLoader:
     Args:
         loader: A :class:`~highway.Pipeline`, a loader, or any iterable of batches.
         make_mover: A function that returns a new mover. It is called at the start of each loop.
-        depth: Number of batches that wait on the device, at least 1.
+        depth: Maximum number of batches that wait on the device, at least 1.
         end: A function that takes the batches of a loop, and yields them until a rank has no more batches. ``None``: the loop yields all
             batches.
 

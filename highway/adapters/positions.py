@@ -44,7 +44,7 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
     loaders of Accelerate read the state of the loader before they fetch, so they need no report.
     """
     frame: FrameType | None = sys._getframe(2)
-    is_direct = True  # whether all frames so far are __iter__ methods, such as those of subclasses
+    is_direct = True  # whether all frames so far are __iter__ methods, for example of subclasses
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         is_direct = is_direct and frame.f_code.co_name == "__iter__"

@@ -104,7 +104,8 @@ class RaySource:
         drop_last: Whether to drop the last batch of a pass if it has fewer rows.
 
     Yields:
-        Dicts from column names to arrays. If the values of a column are arrays, its batches are read-only views of Ray's object store.
+        Dicts from column names to arrays. If the values of a column are arrays, the array of the column is a read-only view of Ray's object
+        store.
 
     Raises:
         PipelineError: a pass has no rows (when running).

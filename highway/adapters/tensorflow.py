@@ -41,8 +41,8 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
             for images, labels in to_dataset(pipeline):
                 ...
 
-    Tuples and dicts are kept. A field that is a list of arrays of different lengths becomes a ``RaggedTensor``. Arrays in aligned memory,
-    such as the batches of highway, are not copied. Other arrays are copied once.
+    Tuples stay tuples, and dicts stay dicts. A field that is a list of arrays of different lengths becomes a ``RaggedTensor``. Arrays in
+    aligned memory, such as the batches of highway, are not copied. Other arrays are copied once.
 
     Only one loop can run at a time. If a second loop begins, the first loop raises an error.
 
@@ -293,7 +293,7 @@ class Loops:
                 self._lock.release()
 
     def arrays(self, number: int, spec: Any) -> list[Any]:
-        """Return a list with whether loop ``number`` continues, and the arrays of its next item."""
+        """Return the arrays of the next item of loop ``number``. The first array is a bool: whether the loop continues."""
         with self._lock:
             try:
                 if number != self._number and not self._errors_end_it:

@@ -108,7 +108,7 @@ def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped:
         box: Top, left, height and width of a box in the upright image, in pixels.
         out: uint8 ``(H, W, 3)``, contiguous: a row of a batch.
         flipped: Whether to mirror the result left to right.
-        antialias: Whether each pixel of a box that becomes smaller is the average of all its source pixels. This is slower. Without OpenCV,
+        antialias: Whether to average all source pixels of an output pixel if the box becomes smaller. This is slower. Without OpenCV,
             pixels are always averaged.
 
     Raises:

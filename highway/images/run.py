@@ -41,7 +41,7 @@ def decode_run(
         rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, a tuple of N arrays ``(H, W, 3)``, or a list of length N. In a list,
             the boxes are stored without scaling.
         max_pixels: Maximum number of pixels (height x width) in the header of an image.
-        antialias: Whether each pixel of an image that becomes smaller is the average of all its source pixels. This is slower.
+        antialias: Whether to average all source pixels of an output pixel if the box becomes smaller. This is slower.
 
     Returns:
         A dict from the rows of images that could not be decoded to their errors. All other rows are filled.

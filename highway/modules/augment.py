@@ -40,10 +40,10 @@ class Augmentations:
         deterministic: Whether to run the transforms without random numbers, for example for a validation set. Crops then take the centre of
             the image.
         field: The name or position of the image field. By default ``"image"`` or ``"images"`` of a dict, or the first field. An array ``(B,
-            H, W, C)`` and a list of images are batches. An array ``(H, W)``, or ``(H, W, C)`` with 1 to 4 channels, is one image. Other
-            arrays are errors. Channels must be last. A batch of grey images needs a channel axis, ``(B, H, W, 1)``. The field can be a list
-            of fields, such as the two images of a stereo camera. Then all images of a sample must have the same size. They get the same
-            random parameters.
+            H, W, C)`` and a list of images are batches. An array ``(H, W)``, or ``(H, W, C)`` with 1 to 4 channels, is one image. Any other
+            array raises an error. Channels must be last. A batch of grey images needs a channel axis, ``(B, H, W, 1)``. The field can be a
+            list of fields, such as the two images of a stereo camera. Then all images of a sample must have the same size. All images of a
+            sample get the same random parameters.
         boxes: The name or position of the field with the boxes. A box is x1, y1, x2, y2 in pixels. For one image, the field is an array
             ``(N, 4)``. For a batch, it is an array ``(B, N, 4)`` padded with empty boxes, or a list of B arrays ``(N_i, 4)``. The
             transformed boxes have the same form, as float32.
@@ -62,9 +62,9 @@ class Augmentations:
         visibility: A field with one number per point, as in COCO. If a point is outside the image after any of the transforms, its number
             becomes 0.
         keep: What happens to boxes and points outside the image. Boxes are always clipped to the image. A box that is completely outside
-            becomes (0, 0, 0, 0). ``"cut"`` keeps all boxes and points. ``"clip"`` also keeps them all, and moves each point that is outside
-            to the nearest place on the border of the image. ``"drop"`` removes empty boxes, including padding. It also removes points ``(N,
-            2)`` that are outside, if their field is not in ``with_boxes``.
+            becomes (0, 0, 0, 0). ``"cut"`` keeps all boxes and points. ``"clip"`` also keeps all boxes and points, and moves each point
+            that is outside to the nearest place on the border of the image. ``"drop"`` removes empty boxes, including padding. It also
+            removes points ``(N, 2)`` that are outside, if their field is not in ``with_boxes``.
         as_list: Whether to return the images of a batch, and their annotations, as lists. Then the new images can differ in size.
 
     Returns:

@@ -218,7 +218,7 @@ def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[
 
 
 def _remake(collated: _Collated) -> Callable[[list[Stamped], None], Stamped]:
-    """Return a function that creates a batch of samples again."""
+    """Return the function ``remake`` of a stage, which creates a batch again from its samples."""
     return lambda samples, part: _batch(samples, None, collated)
 
 

@@ -122,7 +122,7 @@ class Cache:
         budget: Maximum size in bytes. The default for a folder is nine tenths of the free disk space. The default for a cache in memory is
             half of the free memory. Both are divided by the number of ranks on this machine.
         batch_size: Number of samples per output batch, if the inputs are samples. The last batch of an epoch can be smaller. With ``None``,
-            batches lead to batches, and samples lead to samples.
+            the outputs are batches if the inputs are batches. Otherwise, the outputs are samples.
         stack: Whether the fields of output batches are arrays with a batch axis. With ``False``, fields whose values have axes, such as
             images, are lists of read-only arrays. These arrays can differ in shape.
         shuffle: Whether each epoch has a different order. With ``False``, all epochs have the order of the first epoch.

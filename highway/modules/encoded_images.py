@@ -86,7 +86,7 @@ class DecodeBatch(DecodeOptions):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether each pixel of an image that becomes smaller is the average of all its source pixels. This is slower, but
+        antialias: Whether to average all source pixels of an output pixel if the image becomes smaller. This is slower, but the result is
             smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 

@@ -85,7 +85,7 @@ class InnerSource:
 
 
 def remade(source: Any, lineage: list[Any]) -> Stamped:
-    """Make an item of a source again. ``lineage`` is the result of ``as_json`` for the item's passport.
+    """Create an item of a source again. ``lineage`` is the result of ``as_json`` for the item's passport.
 
     This function does not iterate over the source, so it works even if the source has ended. See :func:`highway.engine.resume.as_json`.
     """
@@ -99,7 +99,7 @@ def remade(source: Any, lineage: list[Any]) -> Stamped:
 
 
 def can_be_remade(source: Any) -> bool:
-    """Return whether a source can make its items again."""
+    """Return whether a source can create its items again."""
     op, _ = _as_source(source)
     return remake_of(op, Traits.of(op)) is not None
 

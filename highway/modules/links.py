@@ -34,9 +34,9 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 1.0  # when the pipeline is drained: maximum seconds to read messages if no sender waits until its messages are read
-LEAVE = 20.0  # when the pipeline is drained: maximum seconds to read messages
-AT_ONCE = 16  # maximum number of items between two checks whether senders still wait
+LAST_CALL = 1.0  # when drained: maximum seconds to read from senders that do not wait until their messages are read
+LEAVE = 20.0  # when drained: maximum seconds to read messages in total
+AT_ONCE = 16  # maximum number of items to read before the next check whether senders still wait
 QUIET = 0.02  # seconds to wait for a message before the source assumes that no more messages have arrived
 
 

@@ -30,7 +30,8 @@ class Map:
         field: Name or position of the field; ``None`` means the whole item.
 
     Returns:
-        The result of ``fn``. With ``field``, the item with the result in this field. If the result is ``DROP``, ``DROP``.
+        The result of ``fn``. With ``field``, the item with the result in this field. If the result is ``DROP``, this map also returns
+        ``DROP``.
 
     Raises:
         TypeError: ``fn`` returned ``None``.

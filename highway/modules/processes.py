@@ -60,7 +60,7 @@ class Processes:
     Raises:
         ConfigError: there are no maps, or ``num_processes`` is below 1 or differs from the number of whole pipelines.
         PipelineError: an entry of ``maps`` is not a map, has its own settings, or cannot be pickled (when the pipeline is built).
-        RemoteError: a process died, or raised an error that cannot be rebuilt in this process (when running).
+        RemoteError: a process died, or raised an error whose type cannot be created in this process (when running).
 
     >>> list(Pipeline([["a", "b"], Processes([str.upper], num_processes=1)]))
     ['A', 'B']
@@ -135,7 +135,7 @@ class _Remote:
     ) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
         self._watched = watched  # only the first process is watched
-        self._making_again: dict[int, RemoteMaps] = {}  # for each thread, a process that makes items again
+        self._making_again: dict[int, RemoteMaps] = {}  # for each thread, a process that creates items again
 
     def __deepcopy__(self, memo: object) -> _Remote:
         """Return this object. It needs no copy for each worker, because each process has its own copies of the maps."""

@@ -118,13 +118,14 @@ class ImageReader(DecodeOptions, Batching, _OfImages):
         crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
             the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether each pixel of an image that becomes smaller is the average of all its source pixels. This is slower, but
+        antialias: Whether to average all source pixels of an output pixel if the image becomes smaller. This is slower, but the result is
             smoother.
         max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Yields:
-        A tuple ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The
-        passport (the metadata of a batch) contains the keys: the paths of the files, relative to ``data_dir``, or the keys of the dataset.
+        Tuples ``(images,)``. The images are uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if they keep their own
+        sizes. The passport (the metadata of a batch) contains the keys: the paths of the files, relative to ``data_dir``, or the keys of
+        the dataset.
 
     Raises:
         ConfigError: a parameter is out of its range, or ``shape`` differs from the shape of ``crop``.

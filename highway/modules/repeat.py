@@ -120,11 +120,11 @@ class Repeat:
 
 
 class _Passes:
-    """A source that yields the passes over another source. If a stream needs no more items of a pass, the next pass begins."""
+    """A source that iterates over another source several times. If a stream needs no more items of a pass, the next pass begins."""
 
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
-        self.enough = -1  # the last pass of which a stream needs no more items
+        self.enough = -1  # the number of the latest pass that a stream has ended early
 
     def __highway__(self) -> Traits:
         return Traits(
@@ -155,7 +155,7 @@ class _Passes:
                 raise ValueError(f"Repeat: pass {epoch + 1} over {component(self.source)!r} yielded no items: {way_out}")
 
     def remake(self, epoch: int, index: int, part: Any) -> Any:
-        """Make an item of a pass again."""
+        """Create an item of a pass again."""
         number, made = part
         item, passport = remade(drawn_anew(self.source, number, here()), made)
         return Stamped(item, passport.within(passport.epoch, epoch, index))
@@ -165,7 +165,7 @@ _OVER = "over"  # the state of a stream that needs no more items of a pass
 
 
 class _EachPass:
-    """A stream that restarts in each pass. It can end a pass before the end of its input."""
+    """Restarts a stream in each pass. The stream can end a pass before the end of its input."""
 
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes

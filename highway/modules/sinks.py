@@ -115,7 +115,7 @@ class ContactSheet:
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: the field does not contain images, no item arrived, or the field of another parameter does not contain such values.
+        ValueError: the field does not contain images, no item arrived, or a given field does not contain the expected values.
 
     >>> images, labels = np.zeros((4, 32, 32, 3), np.uint8), np.arange(4)
     >>> Pipeline([[(images, labels)], ContactSheet("sheet.png")]).run()

@@ -1,4 +1,4 @@
-"""Sources that combine other sources."""
+"""Sources that combine other sources. A source *numbers its epochs* if the passport (metadata) of each item contains its epoch."""
 
 from __future__ import annotations
 

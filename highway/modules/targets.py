@@ -270,7 +270,7 @@ class Targets:
             )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
-        """Return the field of each role, and the list of targets of a batch. The caller will combine their images.
+        """Return the field of each role, and the targets of a batch.
 
         Raises:
             ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit

@@ -23,7 +23,7 @@ Overlaps = Annotated[
 @checked
 @dataclass(frozen=True)
 class SanitizeBoxes(Transform):
-    """Remove boxes that are too small or not visible enough, and their rows in the ``with_boxes`` fields of :class:`Augmentations`.
+    """Remove boxes that are too small or not visible enough, and their rows in the ``with_boxes`` fields of ``Augmentations``.
 
     A box that will be removed becomes (0, 0, 0, 0). After the last transform, all empty boxes are removed, including the padding of a
     batch.

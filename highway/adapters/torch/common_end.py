@@ -1,4 +1,4 @@
-"""End the loops of all torch ranks together: the exchange of integers between the ranks."""
+"""The exchange of integers with which the ranks of torch end their loops together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def ranks_of(group: dist.ProcessGroup | None, timeout: float) -> Callable[[], _R
     return ranks
 
 
-_known: WeakKeyDictionary[Any, dict[tuple[tuple[int, ...], float], _Ranks]] = WeakKeyDictionary()  # the key is torch's group of all ranks
+# The keys are groups of all ranks (dist.group.WORLD).
+_known: WeakKeyDictionary[Any, dict[tuple[tuple[int, ...], float], _Ranks]] = WeakKeyDictionary()
 
 
 class _Ranks:

@@ -1,4 +1,4 @@
-"""Save and restore the random number generators of the process and of samplers. In this module, a generator is such an object."""
+"""Save and restore the random number generators (here called generators) of the process and of samplers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def state_of(generator: Any) -> Any:
 def _state_of_torch(generator: torch.Generator) -> bytes:
     with torch_generators:
         collects = gc.isenabled()
-        gc.disable()  # a finalizer of the user could use the generator
+        gc.disable()  # the garbage collector could run a finalizer of the user that uses the generator
         try:
             state: bytes = generator.get_state().numpy().tobytes()
             return state

@@ -28,7 +28,7 @@ from highway.process.interrupt import held
 
 
 class LoaderView:
-    """A view of a loader with other values of some attributes, for torch's iterators."""
+    """A view of a loader in which some attributes have other values, for torch's iterators."""
 
     def __init__(self, loader: Any, **replaced: Any) -> None:
         self._loader = loader
@@ -39,7 +39,7 @@ class LoaderView:
 
 
 class Stateful:
-    """Base class of the iterators. It records the progress of an iterator.
+    """Base class of the iterators of a loader. It records the progress for the state of the loader.
 
     Args:
         loader: The loader.

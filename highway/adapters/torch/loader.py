@@ -306,8 +306,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that the loop has received.
 
-        Call this method between two batches, or before or after a loop. After a resume, workers read the batches that they had read in
-        advance again. If called after the last batch, but before the end of the loop, the resumed loop yields no batches.
+        Call this method between two batches, or before or after a loop. After a resume, workers read once more the batches that they had
+        read in advance. If called between the last batch and the end of the loop, the resumed loop yields no batches.
 
         Returns:
             A dict. ``json`` can serialize it, unless the states of your own datasets and samplers contain other types.

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from highway.errors import ConfigError
 from highway.process.ranks import PeerRanks, ReaderRanks, local_rank
 
-_counts: Counter[tuple[int, ...]] = Counter()  # how often peers() was called for each group of ranks
+_counts: Counter[tuple[int, ...]] = Counter()  # the number of calls of peers() for each group of ranks
 _RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")  # variables that identify a run
 
 

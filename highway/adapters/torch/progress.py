@@ -21,7 +21,7 @@ class EpochProgress:
 
     Args:
         epoch: The number of the epoch, from 0.
-        order: Yields the indices.
+        order: The sampler of the indices.
         is_map: Whether the dataset is read by index.
         num_workers: Number of workers.
         yielded: Number of delivered batches.

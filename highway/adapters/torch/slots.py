@@ -24,7 +24,7 @@ from torch.multiprocessing.reductions import fd_id, reduce_storage, shared_cache
 from torch.utils.data._utils import collate
 
 _MOST = 64  # maximum number of slots of a worker
-_AGE = 128  # a free slot is dropped after other slots were taken this many times
+_AGE = 128  # a slot is dropped if it stays free while slots are taken this number of times
 _LARGE = 1 << 14  # minimum size of an array in a slot, in bytes; for smaller arrays, pickling is as fast
 _PAGE = 1 << 12
 _SHARE = 4  # the slots of all workers use at most 1 / _SHARE of the free shared memory

@@ -57,7 +57,7 @@ class Raised:
 
 
 class ThreadResult(NamedTuple):
-    """The batch of a task, or an error instead."""
+    """The batch for a task, or the error that reading the batch has raised."""
 
     loop: int
     number: int

@@ -117,7 +117,7 @@ class Fetching:
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
             restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
-                if state.at:  # otherwise, the generators keep their states after iter(dataset)
+                if state.at:  # if no batch was read before the saved position, keep the states after iter(dataset)
                     set_states(GLOBAL, self._begun)
                 fetcher.skip(state.fetched - state.at, self._batch_size)
             fetcher.ended = fetcher.ended or state.has_ended

@@ -1,4 +1,4 @@
-"""The implementation of ``Cache``. :mod:`highway.datasets.cache_files` reads and writes the files of a cache.
+"""The implementation of the stage ``Cache``. :mod:`highway.datasets.cache_files` reads and writes the files of a cache.
 
 Begin reading with ``run``.
 """

@@ -15,7 +15,8 @@ from highway.images.buffers import BufferPool
 
 log = logging.getLogger("highway")
 
-_MOST_ROWS: Final = 1 << 20  # maximum number of rows of a batch; used to number the rows if the source does not
+# If the source does not number the rows of its batches: the difference between the numbers of successive batches.
+_MOST_ROWS: Final = 1 << 20
 LOG_EVERY: Final = 10.0  # seconds between two log lines about the first epoch
 
 
@@ -103,7 +104,7 @@ class Stacker:
 
 
 class Progress:
-    """Describes the progress of the first epoch in a text, and logs this text regularly.
+    """Creates a text about the progress of the first epoch, and logs this text regularly.
 
     Args:
         name: Name of the cache in the log.

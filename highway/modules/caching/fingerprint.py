@@ -59,7 +59,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
         op = stage.layers[-1]
         if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and (Traits.of(op).fingerprint or fingerprint_of(op)) is None:
             raise _unknown(stage.op)
-        if any(op is other for other in known):  # one reader is split into several stages
+        if any(op is other for other in known):  # one reader can consist of several stages
             continue
         known.append(op)
         try:

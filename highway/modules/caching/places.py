@@ -27,7 +27,7 @@ class Places:
         context: The context of the cache.
 
     Attributes:
-        known: Whether the places of all samples so far are known. False after a map has changed the number of samples.
+        known: Whether the places of all samples so far are known. False after a map has dropped or added samples.
     """
 
     def __init__(self, source: RowRanges, context: Context) -> None:
@@ -38,7 +38,7 @@ class Places:
         self._rows = np.full(share.count, _ABSENT)  # for each place, the row of its sample
 
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
-        """Return which samples of an item to write to the cache, as indexes: all samples, except samples that replace bad samples.
+        """Return the indexes of the samples to write to the cache: all samples of an item, except samples that replace bad samples.
 
         Args:
             passport: The passport (metadata) of the item.

@@ -77,7 +77,7 @@ class CacheRun:
 
     @property
     def refuses_states(self) -> bool:
-        """Whether no state can be saved while this run fills the cache: a resumed run could find a complete cache with another order."""
+        """Whether no state can be saved while this run fills the cache. A resumed run could find a complete cache with another order."""
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
@@ -192,7 +192,7 @@ class CacheRun:
         return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack), waiting, index)
 
     def _pass_the_rest(self, source: Epochs, position: Position, epoch: int, index: int) -> Iterator[Stamped]:
-        """Pass the remaining items of an epoch on, without writing them."""
+        """Pass on the remaining items of an epoch, without writing them to the cache."""
         passing = self._passing(False, source.waiting, index)
         source.epoch = epoch
         position.value = lambda: [source.epoch, passing.index, "full" if self._full else "passing"]
@@ -303,7 +303,7 @@ class CacheRun:
     ) -> None:
         """Complete the cache. If samples were skipped, and fewer than in the previous try, try again in the next epoch."""
         tried, self._old = self._old, None
-        whole_epoch = epoch > self._next_epoch  # all items of an earlier epoch were dropped
+        whole_epoch = epoch > self._next_epoch  # whether all items of an earlier epoch were dropped
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
             assert self._folder is not None
             self._folder.discard()

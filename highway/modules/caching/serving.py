@@ -26,7 +26,7 @@ _AT_ONCE = 8192  # number of positions that are converted to rows at once
 
 
 class Rows(NamedTuple):
-    """The samples of one output that a worker will read from a cache: their rows, which are their indexes in the cache."""
+    """The rows (the indexes in the cache) of the samples that a worker will read for one output."""
 
     file: CacheFile
     rows: list[int] | int

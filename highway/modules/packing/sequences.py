@@ -162,7 +162,7 @@ def packed_rows(
         length: Length of a row.
         fill: Padding value.
         budgets: Fields that are only concatenated.
-        bounds_of: Builds the fields ``cu_seqlens``. ``None``: rows have no such fields.
+        bounds_of: Builds the values of ``cu_seqlens``. ``None``: rows have no such field.
     """
     if missing := [name for name in budgets if name not in sequences.known]:
         raise ValueError(f"budgets: there is no field {missing[0]!r}; the fields are {sequences.known}")

@@ -24,7 +24,7 @@ _NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
 
 
 class _Pair(NamedTuple):
-    """Rows of a batch, the rows that are mixed into them, and the index of the random share that is used."""
+    """Rows of a batch, the other rows that are mixed with them, and the index of the random share for these rows."""
 
     rows: slice
     others: slice
@@ -122,14 +122,14 @@ class MixUp(_Mixing):
     """Mix each image of a batch with another image, and their labels in the same proportion.
 
     From "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, all images of a batch use the same
-    random share. Each image is mixed with the preceding image of the batch. The first image is mixed with the last image.
+    random weight. Each image is mixed with the preceding image of the batch. The first image is mixed with the last image.
 
     Args:
         num_classes: Number of classes. Required for integer labels. Optional for labels ``(B, K)``, where it must be ``K``.
-        alpha: The share of the image itself in the mix is drawn from the distribution Beta(alpha, alpha). If ``alpha`` is 1, this
-            distribution is uniform. If ``alpha`` is below 1, shares near 0 and near 1 are more likely.
+        alpha: The weight of an image in its own mix is drawn from the distribution Beta(alpha, alpha). If ``alpha`` is 1, this distribution
+            is uniform. If ``alpha`` is below 1, weights near 0 and near 1 are more likely.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
-        per_image: Whether each image gets its own random share and a random other image of the batch.
+        per_image: Whether each image gets its own random weight, and is mixed with a random other image of the batch.
         field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default ``"image"`` or
             ``"images"`` of a dict, or the first field.
         labels: The field of the labels: integers ``(B,)``, or numbers ``(B, K)``, such as one-hot labels. By default ``"label"`` or
@@ -140,9 +140,9 @@ class MixUp(_Mixing):
         list, they become one array. Other fields are unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in shape or dtype; the labels do not fit the images,
-            do not have a form that is described above, or are out of range; ``num_classes`` is missing or wrong; or the item has boxes,
-            points or masks, which cannot be mixed.
+        ValueError: the item is not a batch, or has only one image; the images differ in shape or dtype; the number, shape or dtype of the
+            labels is wrong, or a label is out of range; ``num_classes`` is missing or wrong; or the item has boxes, points or masks, which
+            cannot be mixed.
         TypeError: the images are neither uint8 nor floats.
         KeyError: a field does not exist, or ``labels`` is not given and no field is the default.
 
@@ -171,10 +171,10 @@ class CutMix(_Mixing):
 
     Args:
         num_classes: Number of classes; see :class:`MixUp`.
-        alpha: The share of the image itself in the area is drawn from the distribution Beta(alpha, alpha). If the box is clipped, this
-            share becomes larger.
+        alpha: The fraction of the area that an image keeps is drawn from the distribution Beta(alpha, alpha). If the box is clipped, this
+            fraction becomes larger.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
-        per_image: Whether each image gets its own random box and a random other image of the batch.
+        per_image: Whether each image gets its own random box from a random other image of the batch.
         field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. The default is the same as for
             :class:`MixUp`.
         labels: The field of the labels; see :class:`MixUp`.
