@@ -1,4 +1,4 @@
-"""The name of this distribution, and a check for another project that also has the import name ``highway``.
+"""The name under which this package is installed, and a check for another project with the same import name ``highway``.
 
 This package is installed as the distribution ``highway-data``. The distribution ``highway`` belongs to another project, but has the same
 import name. If both are installed, the second installation overwrites files of the first installation.

@@ -33,7 +33,7 @@ class _Part(NamedTuple):
 
     value: Any
     ids: frozenset[int]  # the ids of the part and of the containers that contain it
-    before: Any  # its content before the map was called
+    before: Any  # the content before the map was called
 
 
 class InputWatch:

@@ -31,7 +31,7 @@ class Lineage(NamedTuple):
         inputs: If a stream created the item, the passports of the inputs of this item.
         part: If a stream created the item, which part of its inputs the item is. If a source created the item, where the source has read
             it. Any value that JSON can hold.
-        stage: Index of the stage that created the item. The engine sets it.
+        stage: Index of the stage that created the item. The engine sets this index.
 
     >>> class Doubles:
     ...     def __iter__(self):
@@ -47,7 +47,7 @@ class Lineage(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the item can be created again. It cannot if a stream has yielded it without a passport."""
+        """Whether the item can be created again. It cannot if a stream has yielded the item without a passport."""
         return bool(self.inputs) or self.part is not None or not self.stage
 
 
@@ -70,8 +70,8 @@ class Passport(NamedTuple):
     """Metadata that identifies an item. Each item has a passport.
 
     ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on the epoch and the positions. ``made_of`` is
-    set if a stream created the item from other items, or if the source cannot find the item by epoch and index alone. A resumed run uses it
-    to create the item again. It is not sent to other processes.
+    set if a stream created the item from other items, or if the source cannot find the item by epoch and index alone. A resumed run uses
+    ``made_of`` to create the item again. ``made_of`` is not sent to other processes.
 
     Args:
         epoch: Number of the epoch, from 0.

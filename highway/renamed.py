@@ -113,7 +113,7 @@ def raise_missing(module: str, name: str) -> NoReturn:
 
 
 def _is_import_statement() -> bool:
-    """Return whether the caller is an import statement (``from module import name``), and not ``getattr`` or ``hasattr``."""
+    """Return whether an import statement (``from module import name``) requested the name, and not ``getattr`` or ``hasattr``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name in ("raise_missing", "__getattr__", "find"):
         frame = frame.f_back

@@ -23,6 +23,9 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
         transpose: Whether to move the channel axis: ``(H, W, C)`` becomes ``(C, H, W)``, and ``(B, H, W, C)`` becomes ``(B, C, H, W)``. The
             last axis of an array is the channel axis if its size is 3 or 4.
 
+    Raises:
+        ConfigError: torch is not installed.
+
     >>> convert = totorch()
     >>> convert(np.zeros((8, 32, 32, 3), np.uint8)).shape, convert(np.int32([5, 7])).dtype
     (torch.Size([8, 3, 32, 32]), torch.int64)

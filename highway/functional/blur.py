@@ -25,7 +25,10 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
         size: Width of the kernel in pixels, an odd number. By default, the kernel extends three standard deviations to each side.
 
     For uint8 images, the weights of the kernel are multiples of 1/256, as in OpenCV's ``GaussianBlur``. At most 0.01% of the values differ
-    from the result of OpenCV, by at most 1.
+    from the result of OpenCV. The difference is at most 1.
+
+    Raises:
+        ValueError: ``sigma`` is not above 0, or ``size`` is an even number.
 
     >>> image = np.array([[0, 0, 0], [0, 160, 0], [0, 0, 0]], np.uint8)
     >>> gaussian_blur(image, sigma=0.5, size=3)
@@ -47,8 +50,8 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
 def _gaussian(sigma: float, width: int, steps: int | None) -> np.ndarray:
     """Return the weights of a Gaussian, as float32. Their sum is 1, and there are no zeros at the ends.
 
-    With ``steps``, the weights are multiples of 1/``steps``, as in OpenCV for uint8. To keep the sum, each rounding error is added to the
-    next weight.
+    With ``steps``, the weights are multiples of 1/``steps``, as in OpenCV for uint8. Each rounding error is added to the next weight, so
+    that the sum stays 1.
     """
     half = [math.exp(-distance * distance / 2) for distance in (pixels / sigma for pixels in range(width // 2, 0, -1))]
     whole = 2 * sum(half) + 1

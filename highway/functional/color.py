@@ -36,6 +36,9 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
         image: uint8 or floats, in RGB.
         factor: Weight of the original image, at least 0.
 
+    Raises:
+        ValueError: the image has neither 1 nor 3 channels.
+
     >>> saturation(np.array([[[200, 100, 0]]], np.uint8), 0.5).tolist()
     [[[159, 109, 59]]]
     """
@@ -52,6 +55,9 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
     Args:
         image: uint8 or floats, ``(H, W, 3)`` in RGB, or one channel.
         keep_channels: Whether the result has as many channels as the image. If ``False``, the result is ``(H, W, 1)``.
+
+    Raises:
+        ValueError: the image has neither 1 nor 3 channels.
 
     >>> grayscale(np.array([[[200, 100, 0]]], np.uint8)).tolist()
     [[[119, 119, 119]]]
@@ -74,6 +80,9 @@ def hue(image: np.ndarray, turn: float) -> np.ndarray:
     Args:
         image: uint8 or floats, in RGB.
         turn: A fraction of the colour circle, from -0.5 to 0.5.
+
+    Raises:
+        ValueError: the image has neither 1 nor 3 channels.
 
     >>> hue(np.array([[[200, 0, 0]]], np.uint8), 1 / 3).tolist()
     [[[0, 200, 0]]]
@@ -111,15 +120,18 @@ def _turned(image: np.ndarray, turn: float) -> np.ndarray:
 def lighting(
     image: np.ndarray, strengths: tuple[float, float, float], values: Three = EIGENVALUES, vectors: Rows = EIGENVECTORS
 ) -> np.ndarray:
-    """Add PCA colour noise (AlexNet): the same colour, along the principal axes of the colours in a dataset, to all pixels.
+    """Add PCA colour noise (AlexNet): add one colour to all pixels. It is a sum of the principal axes of the colours in a dataset.
 
     An image with one channel does not change.
 
     Args:
         image: uint8, or floats from 0 to 1, in RGB.
-        strengths: Factor of each axis.
+        strengths: The factor of each axis.
         values: Eigenvalues of the axes, for colours from 0 to 1. By default, the values of ImageNet.
         vectors: Eigenvectors, with one column per axis and one row each for red, green and blue. By default, the values of ImageNet.
+
+    Raises:
+        ValueError: the image has neither 1 nor 3 channels.
 
     >>> grey = np.full((1, 1, 3), 128, np.uint8)
     >>> lighting(grey, strengths=(0.5, 0, 0)).tolist()

@@ -20,10 +20,10 @@ Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median"
 Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 Point = tuple[float, float]
 
-# from modes of scipy.ndimage to modes of numpy; "reflect" has different meanings
+# from modes of scipy.ndimage to modes of numpy; the two packages use "reflect" for different modes
 _PADDINGS: dict[Border, Padding] = {"constant": "constant", "nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "wrap": "wrap"}
 
-# the modes that OpenCV supports, which is several times as fast
+# the modes that OpenCV also supports; OpenCV is several times as fast
 _BORDERS = {"edge": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT_101", "symmetric": "BORDER_REFLECT", "wrap": "BORDER_WRAP"}
 
 
@@ -154,6 +154,9 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
             image.
         fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, it must be 0.
 
+    Raises:
+        ValueError: ``fill`` does not fit the image or the interpolation.
+
     >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)
     >>> rotate(image, 90)
     array([[2, 5, 8],
@@ -279,6 +282,9 @@ def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 
         shape: Height and width of the canvas. Pixels outside the canvas are cut off.
         corner: Position of the upper left corner of the image on the canvas, (row, column).
         fill: Colour of the canvas: a number, or one number per channel.
+
+    Raises:
+        ValueError: ``fill`` does not fit the number of channels or the dtype of the image.
 
     >>> paste(np.zeros((1, 2), np.uint8), (3, 4), (1, 1), fill=7)
     array([[7, 7, 7, 7],

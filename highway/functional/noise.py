@@ -57,7 +57,7 @@ def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: 
 
 @cache
 def _quantiles() -> np.ndarray:
-    """Return 65,536 quantiles of the normal distribution: the middles of ranges that have equal probabilities."""
+    """Return 65,536 quantiles of the normal distribution, for the middles of 65,536 equally likely ranges."""
     half = np.array([NormalDist().inv_cdf((number + 0.5) / 65536) for number in range(32768)])
     return np.concatenate([half, -half[::-1]])
 
@@ -114,6 +114,9 @@ def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0
         color_shift: Maximum rotation of the hue, as a fraction of the colour circle.
         intensity: Standard deviation of the noise, as a multiple of the standard deviation of the image, averaged over the channels.
         rng: Generates the noise.
+
+    Raises:
+        ValueError: the image has neither 1 nor 3 channels.
 
     >>> image = np.full((2, 2, 3), 100, np.uint8)
     >>> image[0] = 50
@@ -177,6 +180,9 @@ def erase(
         fill: Value of the filled pixels: a number, one number per channel, or ``"random"`` for noise over the full range.
         rng: Generates the noise.
         out: Array for the result, if shape and dtype fit.
+
+    Raises:
+        ValueError: ``fill`` does not fit the number of channels or the dtype of the image.
 
     >>> erase(np.full((3, 4), 9, np.uint8), [(0, 1, 2, 2)])
     array([[9, 0, 0, 9],

@@ -60,6 +60,9 @@ def normalize(
         std: A number, or one number per channel, above 0, as a fraction of the full range. By default, the values of ImageNet.
         out: float32 array for the result, if the shape fits.
 
+    Raises:
+        ValueError: ``mean`` or ``std`` has more or fewer values than the image has channels.
+
     >>> normalize(np.array([[0, 255]], np.uint8), mean=0.5, std=0.5)
     array([[-1.,  1.]], dtype=float32)
     """

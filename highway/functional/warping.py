@@ -37,6 +37,9 @@ def warp(
             0.
         mode: How to compute new pixels; see :func:`highway.functional.shift`. With a spline of order 2 or more, it must be ``"constant"``.
 
+    Raises:
+        ValueError: ``fill`` or ``mode`` does not fit the image or the interpolation, or the matrix is not invertible.
+
     >>> matrix = np.array([[0.5, 0, 0], [0, 1, 0]])
     >>> warp(np.array([[10, 30, 50, 70]], np.uint8), matrix, shape=(1, 2))
     array([[20, 60]], dtype=uint8)
@@ -145,6 +148,9 @@ def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
         corners: ``(4, 2)``: x and y of the four points, in order around the quadrilateral.
         moved: ``(4, 2)``: x and y of the new positions.
 
+    Raises:
+        ValueError: three of four points are on a line.
+
     >>> corners = np.array([[0, 0], [4, 0], [4, 4], [0, 4]])
     >>> projection(corners, corners + 1).round(3).tolist()
     [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
@@ -177,6 +183,9 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
         field: The displacements, float32 ``(H, W, 2)``: for each output pixel, the offset (right, down) of its source in pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.
+
+    Raises:
+        ValueError: ``fill`` does not fit the number of channels or the dtype of the image.
 
     >>> field = np.zeros((1, 4, 2), np.float32)
     >>> field[:, :, 0] = 1

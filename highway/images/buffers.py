@@ -1,4 +1,4 @@
-"""Memory for batches. A later batch uses the same memory when no object refers to the earlier batch or to a view of it."""
+"""Memory for batches. When no object refers to a batch or to a view of it any more, a later batch uses the same memory."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The decoder for JPEGs is the first of the following that is installed: the C extension of highway, simplejpeg, OpenCV, Pillow. The C
 extension stops decoding at the end of the box. OpenCV, if installed, decodes PNG and BMP. Pillow decodes GIF (the first picture), PPM,
 TIFF, WEBP and CMYK. Any other format raises an error. The result is always ``(H, W, 3)`` uint8 in RGB. It is upright: the orientation in
-the Exif data is applied. Grey values are repeated three times. The colours of palettes are looked up. Of 16-bit values, the high byte is
-kept. Alpha is dropped without blending.
+the Exif data is applied. Grey values are repeated three times. The colours of palettes are looked up. 16-bit values are reduced to their
+high byte. Alpha is dropped without blending.
 
 JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling, which takes 7% less time. The result differs from the exact
 result by 1 to 2 of 255 levels on average. This is less than the loss by compression. If a box is at least twice as large as its output in
@@ -34,14 +34,15 @@ MAX_PIXELS = 1 << 26  # a larger image raises an error before memory is allocate
 EXTENSION = "highway._jpeg"  # the name of the C extension in counters, in warnings and in `highway doctor`
 _EXTENSION_API = 4  # the version of the functions in the C extension
 _REDUCTIONS = (8, 4, 2)
-_ROWS_REVERSED = (3, 4, 7, 8)  # Exif orientations with reversed rows (or columns); if at least 5, rows and columns are swapped first
+# Exif orientations with reversed rows, and with reversed columns; for 5 to 8, rows and columns are swapped first.
+_ROWS_REVERSED = (3, 4, 7, 8)
 _COLUMNS_REVERSED = (2, 3, 6, 7)
 _CV2_FORMATS = ("JPEG", "PNG", "BMP")
 
 
 @cache
 def extension_or_none() -> Any:
-    """Return the C extension ``highway.images._jpeg``, or ``None`` if it is missing, or was built for another version of highway."""
+    """Return the C extension, or ``None`` if it is missing, or was built for another version of highway or libjpeg."""
     try:
         import highway.images._jpeg as extension
     except ImportError:

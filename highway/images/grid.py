@@ -54,7 +54,7 @@ def type_face(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _shortened(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:
-    """Shorten a text that is too long to its end. The end of a path identifies the file."""
+    """If a text is too long, return only its end, because the end of a path identifies the file."""
     font, text = type_face(size), "".join(c if c.isprintable() else "?" for c in text)
     shown = text
     while shown and draw.textlength(shown if shown == text else f"…{shown}", font=font) > width:

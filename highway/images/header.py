@@ -118,7 +118,7 @@ def opened(data: bytes) -> Iterator[Image.Image]:
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.height * image.width > limit:  # Pillow only logs a warning in this case
+            if limit is not None and image.height * image.width > limit:  # Pillow only issues a warning in this case
                 raise Image.DecompressionBombError(f"the header declares {image.height} x {image.width} pixels")
             yield image
     except UnidentifiedImageError:

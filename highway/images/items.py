@@ -104,7 +104,7 @@ _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
 
 
 def _target(field: str, value: Any, kinds: Collection[str]) -> str:
-    """Return the parameter for a field (boxes, points or mask), or an empty text."""
+    """Return the parameter for a field (boxes, points or mask), or an empty text for any other field."""
     parameter = next((name for name in kinds if TARGETS[name].fullmatch(field.lower())), "")
     return parameter if parameter and _AXES[parameter](_shape(value)) else ""
 
@@ -152,7 +152,7 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
         ValueError: the value is not an image, is not numeric, has no pixels, or has its channels first.
     """
     if type(value) is np.ndarray and value.dtype in NATIVE and value.ndim == 3 and 0 < value.shape[2] <= MOST_CHANNELS and value.size:
-        return value  # the usual case, checked fast
+        return value  # the usual case; this check is faster than the other checks
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3) or value.dtype.kind not in "buif":
         raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {short(value)}{_ways_out(value)}")
     if value.size == 0:

@@ -148,7 +148,9 @@ class Bucket(RaggedOptions, _OfLengths):
         Batches of the same form as from :class:`Batch`.
 
     Raises:
-        ValueError: for the reasons listed in :class:`Batch`.
+        ValueError: for the reasons listed in :class:`Batch`; the field ``by`` has no length; or ``pad_to_boundary`` is true, and a sample
+            is in the last bucket.
+        KeyError: a field does not exist.
 
     >>> from highway import Pipeline
     >>> with Pipeline([[[0], [1, 2, 3, 4], [5, 6, 7], [8, 9]], np.array, Bucket([3], [2, 2])]) as pipeline:

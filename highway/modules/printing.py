@@ -27,6 +27,9 @@ class Peek:
         n: Number of items to print, at least 0.
         names: Names for the fields of tuples and lists, in order. The default names are the positions.
 
+    Raises:
+        ValueError: ``names`` does not contain one name for each field of a tuple or list.
+
     >>> batches = [(np.zeros((2, 3), np.uint8), np.arange(2))]
     >>> items = list(Pipeline([batches, Peek(names=["images", "labels"])]))
     epoch 0, item 0

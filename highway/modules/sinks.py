@@ -62,6 +62,7 @@ class DumpImages(_ImageFiles):
     is only the number. A later run overwrites the files.
 
     Raises:
+        KeyError: the field does not exist.
         OSError: a file cannot be written.
         ValueError: the field does not contain images.
 
@@ -114,6 +115,7 @@ class ContactSheet:
         points: Name or position of the field of the points, ``(N, 2)`` or ``(N, K, 2)``. By default ``"keypoints"`` or ``"points"``.
 
     Raises:
+        KeyError: a given field does not exist.
         OSError: the file cannot be written.
         ValueError: the field does not contain images, no item arrived, or a given field does not contain the expected values.
 

@@ -1,7 +1,7 @@
 """Check the arguments of a component, in Python and in YAML, against the type hints of its constructor.
 
-The decorator :func:`checked` makes the constructor of a class check its arguments. In Python, an argument that is a component is an object.
-In YAML, it is a name.
+The decorator :func:`checked` makes the constructor of a class check its arguments. An argument that is a component is an object in Python,
+and a name in YAML.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def describe(hint: Any) -> str:
 
 
 def of_tuple(hint: Any) -> str:
-    """Return the text in the conditions of a tuple hint, or an empty text for any other hint.
+    """Return the description of a tuple in the conditions of its hint, or an empty text for any other hint.
 
     >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
     '(height, width), at least 1'

@@ -49,7 +49,7 @@ class Location:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean X?`` if one of the ``known`` words is similar to ``word``, otherwise the known words if they are few."""
+    """Return ``; did you mean X?`` if one of the ``known`` words is similar to ``word``, otherwise a list of few known words."""
     words = sorted(known)
     lower = {one.lower(): one for one in words}
     if close := difflib.get_close_matches(str(word).lower(), lower, n=1):
@@ -60,7 +60,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def show(value: object) -> str:
-    """Return a text with the type of a value, and its length or the (shortened) value."""
+    """Return a text with the type of a value, and the length or the (shortened) value."""
     if value is None:
         return "null"
     if isinstance(value, (list, dict)):

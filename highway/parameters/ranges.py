@@ -38,7 +38,7 @@ class Range:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """A dict from names to bounds, of the bounds that are set."""
+        """A dict from the names of the bounds that are set to their values."""
         return {name: bound for name in _BOUNDS if (bound := getattr(self, name)) is not None}
 
     @property

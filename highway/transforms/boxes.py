@@ -25,8 +25,7 @@ Overlaps = Annotated[
 class SanitizeBoxes(Transform):
     """Remove boxes that are too small or not visible enough, and their rows in the ``with_boxes`` fields of ``Augmentations``.
 
-    A box that will be removed becomes (0, 0, 0, 0). After the last transform, all empty boxes are removed, including the padding of a
-    batch.
+    This transform sets such a box to (0, 0, 0, 0). After the last transform, all empty boxes are removed, including the padding of a batch.
 
     Args:
         min_size: Minimum width and height in pixels.
@@ -77,7 +76,7 @@ class _Drawn(NamedTuple):
 @checked
 @dataclass(frozen=True)
 class RandomIoUCrop(SeeingCrop):
-    """Crop a random part of the image. Its overlap with one of the boxes has at least a random value.
+    """Crop a random part of the image that overlaps with one of the boxes by at least a random minimum.
 
     From "SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2, as in torchvision's ``RandomIoUCrop``. The transform draws a
     minimum overlap (intersection over union), and then up to ``trials`` crops. It uses the first crop that has at least this overlap with a
@@ -160,8 +159,8 @@ class BoxSafeCrop(SeeingCrop):
     The results have different sizes, so add a :class:`Resize` after this transform.
 
     Args:
-        erosion: Maximum fraction of the box around all boxes that can be cut off, from 0 to 1. This is a fraction of its height (half at
-            the top and half at the bottom), and also of its width (half on the left and half on the right). With 0, nothing is cut off.
+        erosion: Maximum fraction of the box around all boxes that can be cut off, from 0 to 1. This fraction applies to its height (half at
+            the top and half at the bottom) and to its width (half on the left and half on the right). With 0, nothing is cut off.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
     >>> augment = Augmentations([BoxSafeCrop()], boxes="boxes")

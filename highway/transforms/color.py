@@ -227,9 +227,9 @@ class ColorSpace(Transform):
 @checked
 @dataclass(frozen=True)
 class Lighting(Transform):
-    """Add PCA colour noise (AlexNet): a random colour along the principal axes of the colours in a dataset.
+    """Add PCA colour noise (AlexNet): add a random colour to all pixels.
 
-    Without ``rng``, the image does not change.
+    The colour is along the principal axes of the colours in a dataset. Without ``rng``, the image does not change.
 
     Args:
         std: Standard deviation of the normally distributed strengths of the axes.

@@ -1,4 +1,4 @@
-"""Transforms that consist of other transforms, and apply all of them in sequence, or a random selection.
+"""Transforms that apply other transforms: all of them in sequence, or a random selection.
 
 Such a transform first selects transforms and draws their parameters. Then it applies them to the image and its annotations. It combines
 consecutive warps (transforms by a matrix) into one warp, by the product of their matrices. One warp is faster than several warps, and
@@ -281,7 +281,8 @@ class OneOf(_Composite):
 
     Args:
         transforms: The transforms. A nested list counts as one transform. If it is selected, all its elements are applied in order.
-        weights: Relative probability of each transform, at least 0. They must not all be 0. By default, all transforms are equally likely.
+        weights: Relative probability of each transform, at least 0. At least one must be above 0. By default, all transforms are equally
+            likely.
 
     >>> image = np.array([[10, 20, 30]], np.uint8)
     >>> OneOf([FlipX(p=1), Invert(p=1)], weights=[1, 3])(image, np.random.default_rng(0))

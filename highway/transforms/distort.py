@@ -18,7 +18,7 @@ from highway.transforms.base import Geometric
 from highway.transforms.parameters import Amount, PerChannel, Positive
 
 _COARSE = 2.0  # distance between the grid points for which Elastic draws random numbers, in standard deviations of the blur
-# If the standard deviation of the blur is at least this, Elastic computes every second pixel of the field, and interpolates linearly.
+# If the blur has at least this standard deviation, Elastic computes only every second pixel of the field, and interpolates linearly.
 _SMOOTH = 4.0
 # Points on the sides of a box, as fractions of the box.
 _AROUND = np.array([place for at in np.linspace(0, 1, 17) for place in ((at, 0), (at, 1), (0, at), (1, at))], np.float32)

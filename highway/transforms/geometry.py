@@ -278,7 +278,7 @@ class Pad(Geometric):
 
 
 class _Pasted(Geometric):
-    """A transform that pastes the image onto a canvas. Parameters: the size of the canvas, and the (row, column) of the image."""
+    """A transform that pastes the image onto a canvas. Its parameters are the size of the canvas, and the (row, column) of the image."""
 
     fill: F.Fill
 
@@ -302,8 +302,8 @@ class Paste(_Pasted):
 
     Args:
         shape: Height and width of the canvas in pixels.
-        place: ``"centre"``, or ``"random"`` for a random position. If the image is smaller than the canvas, it is completely inside.
-            Without ``rng``, the position is the centre.
+        place: ``"centre"``, or ``"random"`` for a random position. If the image is smaller than the canvas, all its pixels are on the
+            canvas. Without ``rng``, the position is the centre.
         fill: Colour of the canvas: a number, or one number per channel.
 
     >>> Paste((3, 4), fill=7)(np.zeros((1, 2), np.uint8))
@@ -332,8 +332,7 @@ class RandomZoomOut(_Pasted):
 
     Args:
         fill: Colour of the canvas: a number, or one number per channel.
-        side_range: Minimum and maximum factor by which the canvas is larger than the image, from 1 to 10. Height and width have the same
-            factor.
+        side_range: Minimum and maximum ratio of the canvas to the image, from 1 to 10. The ratio is the same for height and width.
         p: Probability, from 0 to 1.
 
     >>> image = np.zeros((10, 10, 3), np.uint8)
