@@ -169,7 +169,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
 
 
 def described(dataset: Dataset) -> str:
-    """Return the name of a dataset for messages. This is the ``repr`` of a dataclass, or the type if the ``repr`` is long."""
+    """Return a name of a dataset for messages: a short ``repr`` of a dataclass, without secrets; otherwise the name of the type."""
     shown = without_secrets(repr(dataset)) if dataclasses.is_dataclass(dataset) else ""
     return shown if 0 < len(shown) <= 200 else type(dataset).__name__
 

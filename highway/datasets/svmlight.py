@@ -123,7 +123,6 @@ class SVMLight:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples."""
         return [self._sample(row) for row in self._rows(numbers)]
 
     def csr(self, numbers: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -39,7 +39,6 @@ class _Shards:
         self.index = lru_cache(None)(lambda shard: TarIndex(*indexes[shard].arrays))
 
     def key(self, number: int) -> str:
-        """Return the key of a sample."""
         shard, row = self.spans.place(number)
         return self.index(shard).key(row)
 

@@ -101,7 +101,6 @@ def _remove(urls: Sequence[StoreURL]) -> None:
 
 
 def _upload(url: StoreURL, path: str) -> None:
-    """Upload a file atomically."""
     size = os.path.getsize(path)
     if size > PART:
         loop.run(requests_of(url).put_file(url, path, size), PATIENCE)

@@ -76,7 +76,6 @@ class _Indexed:
         self.plan = _plan(index["places"], index["bad"], index["dropped"]) if "places" in index else None
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self._offsets)
 
     def keys(self, rows: Sequence[int]) -> tuple[str, ...]:

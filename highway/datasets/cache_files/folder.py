@@ -141,7 +141,6 @@ class CacheFolder:
                 os.unlink(self._file(name))
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Write the manifest atomically."""
         manifest = {"format": FORMAT, "fingerprint": self.fingerprint, **manifest}
         _write(self._file(f"{MANIFEST}.new"), json.dumps({"manifest": manifest, "xxh3_64": _sum(_canonical(manifest))}).encode())
         os.replace(self._file(f"{MANIFEST}.new"), self._file(MANIFEST))

@@ -44,7 +44,6 @@ class CacheWriter:
         self._end = len(DATA_START)
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self._ends)
 
     @property

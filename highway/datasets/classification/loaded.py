@@ -44,7 +44,6 @@ class LoadedImages(ABC):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples."""
         arrays = self._arrays
         rows = zip(*(array[numbers] for array in arrays.values()), strict=True)
         return [dict(zip(arrays, row, strict=True)) for row in rows]

@@ -61,7 +61,6 @@ class Group:
 
     @cached_property
     def arrays(self) -> Sequence[np.ndarray]:
-        """The arrays."""
         return self._read()
 
 

@@ -85,8 +85,8 @@ class KeyedDataset(ABC):
             ``"trusted_pickle"``: pickles, which tensorpack writes by default. Loading a pickle can run any code, so use
             ``"trusted_pickle"`` only for a local file that you trust. ``None``: the first value determines the format, which is
             ``"fields"``, ``"msgpack"``, ``"caffe"`` or ``"bytes"``. If the first value looks like a pickle, an error is raised.
-        fields: A dict from new field names to the fields to read. Samples must be dicts. ``{"image": "png;jpg"}`` reads the field ``png``,
-            or the field ``jpg`` if a sample has no field ``png``. ``None`` reads all fields under their own names.
+        fields: A dict from new field names to the fields to read, for samples that are dicts. ``{"image": "png;jpg"}`` reads the field
+            ``png``, or the field ``jpg`` if a sample has no field ``png``. ``None`` reads all fields under their own names.
     """
 
     path: str
@@ -128,7 +128,6 @@ class KeyedDataset(ABC):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples."""
         database, keys, decode = self._contents
         try:
             return database.read(keys.several(numbers), decode)

@@ -42,7 +42,6 @@ class _Shards:
         return self.open(place), row
 
     def key(self, number: int) -> str:
-        """Return the key of a sample."""
         shard, row = self.find(number)
         return shard.key(row)
 

@@ -118,7 +118,6 @@ def _pil(data: bytes) -> np.ndarray:
 
 
 def as_bytes(data: bytes) -> bytes:
-    """Return bytes unchanged."""
     return data
 
 

@@ -103,7 +103,6 @@ def begin_parquet(path: str, schema: pa.Schema, compression: str) -> Any:
 
 
 def begin_arrow(path: str, schema: pa.Schema) -> Any:
-    """Create an Arrow file."""
     return ipc.new_file(path, schema)
 
 
