@@ -23,8 +23,7 @@ class Drawn(NamedTuple):
     Args:
         boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the original image. Boxes without area, such as padding, are not drawn.
         names: The texts of the boxes: an empty list, or N texts.
-        mask: ``(H, W)``, where each integer except 0 is a class or an object; or ``(N, H, W)``, where the pixels of object n are not 0 in
-            ``mask[n]``.
+        mask: ``(H, W)``: each integer except 0 is a class or an object. Or ``(N, H, W)``: the pixels of object n are not 0 in ``mask[n]``.
         points: ``(N, 2)`` or ``(N, K, 2)``: x and y in pixels. NaN points are not drawn.
         colors: For each object (a box, a mask, a row of points), an integer that selects its colour. By default 0, 1, 2 and so on.
         veil: Opacity of masks, from 0 to 1. The edges of masks are always opaque.

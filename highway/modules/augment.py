@@ -61,7 +61,7 @@ class Augmentations:
         with_points: Fields with one entry per point, ``(N, K)`` or ``(N,)``. Entries are swapped and removed together with their points.
         visibility: A field with one number per point, as in COCO. If a point is outside the image after any of the transforms, its number
             becomes 0.
-        keep: What happens to boxes and points outside the image. Boxes are always clipped to the image. A box that is completely outside
+        keep: How to treat boxes and points outside the image. Boxes are always clipped to the image. A box that is completely outside
             becomes (0, 0, 0, 0). ``"cut"`` keeps all boxes and points. ``"clip"`` also keeps all boxes and points, and moves each point
             that is outside to the nearest place on the border of the image. ``"drop"`` removes empty boxes, including padding. It also
             removes points ``(N, 2)`` that are outside, if their field is not in ``with_boxes``.

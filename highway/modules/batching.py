@@ -56,8 +56,8 @@ class Batch(RaggedOptions, _OfSamples):
         are the keys of all samples.
 
     Raises:
-        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; a sample is longer than ``pad_to``;
-            or ``fill`` does not fit into the dtype of a field. The message names the field.
+        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field. The message names the field.
+        ValueError: a sample is longer than ``pad_to``, or ``fill`` does not fit into the dtype of a field.
         KeyError: a field in ``fields`` does not exist.
 
     >>> samples = [{"x": n} for n in range(3)]
@@ -132,7 +132,7 @@ class Bucket(RaggedOptions, _OfLengths):
         boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets, for lengths below 64,
             from 64 to 127, and of at least 128.
         batch_sizes: Number of samples per batch for each bucket. Two boundaries define three buckets, so three numbers are required.
-        by: The length of a sample: the name or position of a field, whose length is used, or a function that returns the length for a
+        by: The length of a sample: the name or position of a field that has this length, or a function that returns the length for a
             sample.
         drop_last: Whether to drop the batches that are not full at the end of an epoch.
         pad_to_boundary: Whether to pad ragged fields to the greatest length of their bucket, which is its upper boundary minus 1.
@@ -148,8 +148,8 @@ class Bucket(RaggedOptions, _OfLengths):
         Batches of the same form as from :class:`Batch`.
 
     Raises:
-        ValueError: for the reasons listed in :class:`Batch`; the field ``by`` has no length; or ``pad_to_boundary`` is true, and a sample
-            is in the last bucket.
+        ValueError: for the reasons listed in :class:`Batch`.
+        ValueError: the field ``by`` has no length; or ``pad_to_boundary`` is true, and a sample is in the last bucket.
         KeyError: a field does not exist.
 
     >>> from highway import Pipeline

@@ -149,9 +149,10 @@ class Cache:
     True
 
     Raises:
-        ConfigError: a parameter is out of its range. The following errors are raised when the pipeline runs: ``key`` or ``batched`` is
-            required; the folder contains files that do not belong to a cache; or the source gives a rank different samples in each epoch,
-            and the cache is not complete after the first epoch.
+        ConfigError: a parameter is out of its range (on construction).
+        ConfigError: ``key`` or ``batched`` is required, or the folder contains files that do not belong to a cache (when running).
+        ConfigError: the source gives a rank different samples in each epoch, and the cache is not complete after the first epoch (when
+            running).
         DamagedError: samples of the cache are damaged, and the stages before the cache do not create the same samples again.
         OSError: the folder cannot be created or written to. A full disk is not an error.
         ItemError: the cache cannot store a field, or cannot restore it exactly.

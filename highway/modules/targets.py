@@ -302,7 +302,7 @@ def _changed(given: Target, row: int, change: Change, out: np.ndarray | None, rn
 
 
 def expect_batch(images: Any, owner: str) -> None:
-    """Raise ValueError unless the image field holds a batch."""
+    """Raise ValueError if the image field does not contain a batch."""
     if not is_batch(images, owner):
         raise ValueError(
             f"{owner}: the image field contains one image, {images.shape}; {owner} combines the images of a batch: put it after Batch(..., "

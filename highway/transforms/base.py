@@ -61,8 +61,9 @@ class Transform(ABC):
 
     A method must not modify its arguments. It can return an argument unchanged, or a view of an argument.
 
-    Set ``rowwise = True`` in a class that changes each row of pixels independently, keeps the number of rows, and has hashable parameters.
-    highway then transforms several small images with the same parameters in one call. Subclasses do not inherit ``rowwise``.
+    Set ``rowwise = True`` in a class that changes each row of pixels independently. highway then transforms several small images with the
+    same parameters in one call. The class must keep the number of rows, and its parameters must be hashable. Subclasses do not inherit
+    ``rowwise``.
 
     >>> class Darken(Transform):
     ...     def draw(self, size, rng):

@@ -62,9 +62,8 @@ def _size(image: np.ndarray) -> Size:
 class Elastic(_Distortion):
     """Distort the image by a smooth random displacement field ("Best practices for CNNs", Simard et al. 2003).
 
-    Without ``rng``, the image does not change. The field has the same strength and smoothness as the field of torchvision's
-    ``ElasticTransform``, which is blurred uniform noise times ``alpha / 2`` pixels. highway draws the field on a coarse grid, and
-    interpolates it by splines.
+    Without ``rng``, the image does not change. The field has the same strength and smoothness as in torchvision's ``ElasticTransform``.
+    There, it is blurred uniform noise times ``alpha / 2`` pixels. highway draws the field on a coarse grid, and interpolates it by splines.
 
     Args:
         alpha: Strength of the displacements.

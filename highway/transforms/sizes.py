@@ -32,8 +32,8 @@ class Resize(Geometric):
 
     Raises:
         ConfigError: ``shape`` does not fit the mode, for example an int with mode ``"resize"`` (on construction).
-        ValueError: with mode ``"width"`` or ``"shorter"``, the result would have more than 100 times as many pixels as the image, and also
-            more than 100 times as many pixels as a square whose sides have the length ``shape``.
+        ValueError: with mode ``"width"`` or ``"shorter"``, the result would have too many pixels: more than 100 times as many as the image,
+            and as a square with sides of the length ``shape``.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> Resize((224, 224))(photo).shape, Resize(256, mode="shorter")(photo).shape, Resize(0.5)(photo).shape
@@ -111,8 +111,8 @@ class ResizeShortestEdge(_Scaled):
         interpolation: See :class:`Resize`.
 
     Raises:
-        ValueError: ``max_size`` is ``None``, and the result would have more than 100 times as many pixels as the image, and also more than
-            100 times as many pixels as a square whose sides have the length of the new shorter edge.
+        ValueError: ``max_size`` is ``None``, and the result would have too many pixels: more than 100 times as many as the image, and as a
+            square with the new shorter edge as its sides.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> ResizeShortestEdge([240, 270], max_size=333)(photo, np.random.default_rng(0)).shape

@@ -23,7 +23,7 @@ def names(indices: Any) -> str:
 
 
 def held_by_dead(batches: list[Any], are_lists: bool) -> str:
-    """Return a text with the batches that a dead process held, for a message."""
+    """Return a text with the batches that a dead process had, for a message."""
     return f"it held {len(batches)} batches: {names(list(chain.from_iterable(batches)) if are_lists else batches)}"
 
 

@@ -19,7 +19,7 @@ Generator = torch.Generator | np.random.Generator | np.random.RandomState | rand
 _METHODS: tuple[Any, ...] = (np.random.get_state, random.getstate)  # bound methods of the process's generators
 
 GLOBAL: tuple[Any, ...] = (torch.default_generator, *(method.__self__ for method in _METHODS))
-"""The global generators of the process: those of torch for the CPU, NumPy and Python."""
+"""The global generators of the process: torch's CPU generator, NumPy's generator and Python's generator."""
 
 
 def generators_in(objects: Iterable[Any]) -> list[Any]:

@@ -36,7 +36,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     - :meth:`state_dict` and :meth:`load_state_dict` resume at any batch, with any sampler and dataset, as in torchdata's
       ``StatefulDataLoader``. If the number of workers has not changed, random transforms also continue exactly.
-    - If reading a sample raises an error, a note names the sample. If a worker dies, the error names the samples that the worker held.
+    - If reading a sample raises an error, a note names the sample. If a worker dies, the error names the samples that it was reading.
     - With ``workers="threads"``, several threads read each batch together. The first batch comes sooner, and all threads share one dataset.
 
     ``DataLoader(pipeline)`` yields the items of a :class:`~highway.Pipeline`, with tensors instead of arrays. Each loop is one epoch.

@@ -1,8 +1,8 @@
 """Shared memory that worker processes use again for later batches. Otherwise, the kernel would clear new pages for each batch.
 
 A *slot* is a piece of shared memory. A worker collates batches into free slots, and sends the numbers of these slots to the loader. The
-loader gives a slot back when no object in its process refers to the memory. A slot is dropped if a third process might have received its
-memory. If no slot is free, the data is sent as in torch.
+loader returns a slot to the worker when no object in its process refers to the memory. A slot is dropped if a third process might have
+received its memory. If no slot is free, the data is sent as in torch.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Slot:
 
     @property
     def descriptor(self) -> int:
-        """The descriptor that the storage holds."""
+        """The descriptor of the storage."""
         return int(self.storage._share_fd_cpu_()[0])
 
     def note_fork(self) -> None:

@@ -287,7 +287,7 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return the index and the number of samples of each item of epoch 0, as an array for the index of the cache.
+        """Return an array for the index of the cache: for each item of epoch 0, its index and its number of samples.
 
         Return an empty dict if the cache can build the same items without this array, or if the array does not match the samples.
         """

@@ -62,8 +62,9 @@ class Albumentations(Adapter):
     Raises:
         ConfigError: Albumentations is not installed, or an entry of ``transforms`` is not a transform of Albumentations (on construction).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; annotations do not fit the image; the new images of a batch differ in shape; a transform
-            removes points or creates tensors; or a transform moves pixels, and the item has annotations whose parameter is not given.
+        ValueError: an array is not an image, or annotations do not fit the image.
+        ValueError: a transform moves pixels, and the item has annotations whose parameter is not given.
+        ValueError: the new images of a batch differ in shape; or a transform removes points, or creates tensors.
 
     >>> import albumentations as A
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)

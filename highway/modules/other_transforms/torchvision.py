@@ -50,9 +50,9 @@ class TorchvisionV2(Adapter):
         ConfigError: torchvision is not installed; a transform is from version 1 of ``torchvision.transforms``; or a transform converts the
             format of boxes (on the first use).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; annotations do not fit the image; the new images of a batch differ in shape; a transform
-            removes points, or does not return tensors; or a transform moves pixels, and the item has annotations whose parameter is not
-            given.
+        ValueError: an array is not an image, or annotations do not fit the image.
+        ValueError: a transform moves pixels, and the item has annotations whose parameter is not given.
+        ValueError: the new images of a batch differ in shape; or a transform removes points, or does not return tensors.
 
     >>> from torchvision.transforms import v2
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)

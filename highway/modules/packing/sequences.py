@@ -104,7 +104,7 @@ def sequences_of(inputs: Sequence[Stamped], batched: bool) -> Iterator[Sequences
 
 
 def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
-    """Return the names of the fields of a batch of sequences, and the sequences of each field."""
+    """Return the names of a batch's fields, and the sequences in each field."""
     found = dict(zip(names(batch), fields(batch), strict=True))
     offsets: dict[Field, Any] = {name: found.pop(f"{name}_offsets") for name in list(found) if f"{name}_offsets" in found}
     if isinstance(batch, tuple) and not any(isinstance(value, list) for value in batch) and len(batch) % 2 == 0:

@@ -50,8 +50,9 @@ class CopyPaste:
         unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in size, dtype or channels; boxes, masks or
-            ``with_boxes`` do not fit the images; or ``with_boxes`` is ``None`` and another field has one row per box.
+        ValueError: the item is not a batch, or has only one image; or the images differ in size, dtype or number of channels.
+        ValueError: boxes, masks or the fields of ``with_boxes`` do not fit the images.
+        ValueError: ``with_boxes`` is ``None``, and another field has one row per box.
         KeyError: a field does not exist.
 
     >>> images = np.zeros((2, 8, 8, 3), np.uint8)

@@ -125,7 +125,7 @@ class MixUp(_Mixing):
     random weight. Each image is mixed with the preceding image of the batch. The first image is mixed with the last image.
 
     Args:
-        num_classes: Number of classes. Required for integer labels. Optional for labels ``(B, K)``, where it must be ``K``.
+        num_classes: Number of classes. Required for integer labels. For labels ``(B, K)``, it is optional, and must be ``K``.
         alpha: The weight of an image in its own mix is drawn from the distribution Beta(alpha, alpha). If ``alpha`` is 1, this distribution
             is uniform. If ``alpha`` is below 1, weights near 0 and near 1 are more likely.
         p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
@@ -140,9 +140,9 @@ class MixUp(_Mixing):
         list, they become one array. Other fields are unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in shape or dtype; the number, shape or dtype of the
-            labels is wrong, or a label is out of range; ``num_classes`` is missing or wrong; or the item has boxes, points or masks, which
-            cannot be mixed.
+        ValueError: the item is not a batch, or has only one image; or the images differ in shape or dtype.
+        ValueError: the number, shape or dtype of the labels is wrong; a label is out of range; or ``num_classes`` is missing or wrong.
+        ValueError: the item has boxes, points or masks, which cannot be mixed.
         TypeError: the images are neither uint8 nor floats.
         KeyError: a field does not exist, or ``labels`` is not given and no field is the default.
 

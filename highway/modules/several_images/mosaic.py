@@ -59,8 +59,9 @@ class Mosaic:
         as the images, with 0 as the fill value. All other fields are unchanged. A batch without images is returned unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in dtype or number of channels; boxes, points, masks
-            or the fields of ``with_boxes`` do not fit the images; or a field with one row per box is not in ``with_boxes``.
+        ValueError: the item is not a batch, or has only one image; or the images differ in dtype or number of channels.
+        ValueError: boxes, points, masks or the fields of ``with_boxes`` do not fit the images.
+        ValueError: a field with one row per box is not in ``with_boxes``.
         KeyError: a field does not exist.
         ConfigError: ``with_boxes`` is given without ``boxes`` (on construction).
 
