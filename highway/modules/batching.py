@@ -52,8 +52,8 @@ class Batch(RaggedOptions, _OfSamples):
     Yields:
         Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
         tuple keeps its type, and its inner fields are stacked. If items are tuples, the counts and offsets come after all other fields. The
-        passport (the metadata of an item) contains the epoch, origin and times of the first sample. Its index counts the batches. Its keys
-        are the keys of all samples.
+        passport (the metadata of an item) contains the epoch, origin and times of the first sample. Its index is the number of the batch in
+        the epoch. Its keys are the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field. The message names the field.
@@ -256,7 +256,7 @@ class Unbatch:
 
     Yields:
         Items of the batches' type, without the batch axis. The passport (metadata) of a sample is a copy of the passport of its batch. Its
-        index counts the samples, and its key is the key of the sample.
+        index is the number of the sample in the epoch. Its key is the key of the sample.
 
     Raises:
         ValueError: the fields of a batch differ in the length of their first axis, or counts or offsets do not fit the values.

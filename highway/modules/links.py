@@ -36,7 +36,7 @@ log = logging.getLogger("highway")
 
 LAST_CALL = 1.0  # when drained: maximum seconds to read from senders that do not wait until their messages are read
 LEAVE = 20.0  # when drained: maximum seconds to read messages in total
-AT_ONCE = 16  # maximum number of items to read before the next check whether senders still wait
+AT_ONCE = 16  # maximum number of items between two checks of the senders
 QUIET = 0.02  # seconds to wait for a message before the source assumes that no more messages have arrived
 
 

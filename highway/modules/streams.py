@@ -107,7 +107,7 @@ class Duplicate:
 class Take:
     """Yield the first ``n`` items, counted over all epochs. Then end the pipeline, and cancel all preceding stages.
 
-    If a loop ends in the middle of an epoch, the remaining items of this epoch also count.
+    If a loop ends in the middle of an epoch, the remaining items of this epoch are included in the count.
 
     Args:
         n: Number of items, at least 0.

@@ -146,8 +146,8 @@ def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
     """Return ``new``, the size of a resized image, if it is not too large.
 
     Raises:
-        ValueError: the result would have more than 100 times as many pixels as the image, and more than 100 times as many pixels as a
-            square whose sides have the requested length.
+        ValueError: the result would have more than 100 times as many pixels as the image, and as a square with sides of the requested
+            length.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
