@@ -69,7 +69,7 @@ class _Folder(ABC):
 
 
 def _place_of(path: str, root: str) -> str:
-    """Return ``path`` if a file exists there. Otherwise ``path`` is relative to the image folder ``root``: return the joined path."""
+    """Return ``path`` if a file exists there. Otherwise return ``path`` joined to the image folder ``root``."""
     path = resolve_data_dir(path)
     return path if is_url(path) or exists(path) else join(root, path)
 

@@ -1,4 +1,4 @@
-"""Write image files into a folder. The path of an image is its key, or the key in a folder that is named after the label."""
+"""Write image files into a folder. The path of an image is its key. If the key has no folder, the label becomes the folder."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from highway.stores.url import is_url, shown, without_options
 def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
     """Return the files of one or more paths. Braces are expanded. Then each pattern is replaced by the files that match it, sorted.
 
-    A pattern is a path with ``*``, ``?`` or ``[...]``. In a URL, ``?`` begins the query, and does not make a pattern. Patterns do not match
-    unfinished files.
+    A pattern is a path with ``*``, ``?`` or ``[...]``. In a URL, ``?`` begins the query, and has no effect as a pattern. Patterns do not
+    match unfinished files.
 
     Args:
         paths: A path or URL, or a list of these. The files have the order of the list.

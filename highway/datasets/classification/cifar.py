@@ -25,9 +25,9 @@ class _Label(NamedTuple):
     Args:
         field: Name of the field in a sample.
         classes: Number of classes.
-        pickled: Key of the labels in the pickles of the images.
+        pickled: Key under which a pickle contains the labels.
         names: In the binary version, the file of the class names.
-        pickled_names: Key of the class names in the pickle of the class names.
+        pickled_names: Key under which a pickle contains the class names.
     """
 
     field: str

@@ -1,5 +1,4 @@
-"""The framing of TFRecord files. Before each record, there are its length and a checksum of the length. After each record, there is a
-checksum.
+"""The framing of TFRecord files. A length and a checksum of the length precede each record. A checksum of the data follows the record.
 
 ::
 
