@@ -99,12 +99,15 @@ def _msgpack(data: Data, fields: Fields) -> Any:
         if trusted_pickle.looks_like_pickle(data):
             raise ValueError(PICKLES) from error
         raise
-    return dict(chosen(value, fields)) if isinstance(value, dict) else value
+    return _selected(value, fields)
 
 
-def _pickle(data: Data, fields: Fields) -> Any:
-    value = trusted_pickle.load(data)
-    return dict(chosen(value, fields)) if isinstance(value, dict) else value
+def _selected(value: Any, fields: Fields) -> Any:
+    if isinstance(value, dict):
+        return dict(chosen(value, fields))
+    if fields is not None:
+        raise ValueError(f"the value is not a dict but {type(value).__name__}, so it has no fields; remove fields={dict(fields)!r}")
+    return value
 
 
 def _example(data: Data, fields: Fields) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def _example(data: Data, fields: Fields) -> dict[str, Any]:
 
 
 def _as_file(extension: str) -> Callable[[Data, Fields], Any]:
-    return lambda data, fields: decode_field(extension, bytes(data))
+    return lambda data, fields: _selected(decode_field(extension, bytes(data)), fields)
 
 
 # Each function decodes a value, selects and renames fields, and returns a sample. The sample does not share memory with the value. The
@@ -129,7 +132,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "ten": _as_file("ten"),
     "npy": _as_file("npy"),
     "json": _as_file("json"),
-    "trusted_pickle": _pickle,
+    "trusted_pickle": lambda data, fields: _selected(trusted_pickle.load(data), fields),
 }
 
 

@@ -1,6 +1,7 @@
 """What is in the values of a database."""
 
 import contextlib
+import json
 import pickle
 
 import msgpack
@@ -101,6 +102,18 @@ def test_what_tensorpack_packs_is_read():
     image, label = decode("msgpack", packed([jpeg, 3]))
     assert image.tobytes() == b"\xff\xd8\xff" and label == 3
     assert decode("msgpack", packed({"a": np.float32(2), "b": "x"}), {"c": "a"}) == {"c": 2}
+
+
+ENCODERS = {"json": lambda value: json.dumps(value).encode(), "msgpack": packed, "trusted_pickle": pickle.dumps}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_fields_are_selected_from_any_dict_and_refused_for_other_values(name):
+    encoded = ENCODERS[name]
+    assert decode(name, encoded({"a": 1, "b": "x"}), {"c": "a"}) == {"c": 1}
+    assert list(decode(name, encoded([1, 2]))) == [1, 2]
+    with pytest.raises(ValueError, match=r"the value is not a dict but (list|tuple), so it has no fields; remove fields={'c': 'a'}"):
+        decode(name, encoded([1, 2]), {"c": "a"})
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["msgpack 1", "msgpack before 1"])
