@@ -32,7 +32,7 @@ _own_base: list[str] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--resume-cases", type=int, help="number of random pipelines of tests/engine/test_resume_changed.py")
+    parser.addoption("--resume-cases", type=int, help="number of random pipelines of tests/engine/test_resume_*.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-AT_ONCE = 50  # cases of one test
-QUICK, SLOW = 100, 2000  # cases of the quick tests, and of all
+AT_ONCE = 25  # cases of one test
+QUICK, SLOW = 25, 500  # cases of the quick tests, and of all
 APART = 100_000  # between what maps add to a sample, which is its number
 
 

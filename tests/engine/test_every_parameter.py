@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import itertools
 import json
+import operator
 import queue
 import typing
 
@@ -173,8 +174,8 @@ APART = {  # pipelines in which a parameter that is declared not to change the i
     "Reader.num_workers": lambda n: [reader(num_workers=n)],
     "Reader.epochs": lambda n: [reader(epochs=n)],
     "Repeat.times": lambda n: [Repeat(NUMBERS, times=n)],
-    "Processes.num_processes": lambda n: [reader(), Processes([times_ten], n)],
-    "Processes.budget_mb": lambda n: [reader(), Processes([times_ten], 1, budget_mb=10.0 * n)],
+    "Processes.num_processes": lambda n: [reader(), Processes([operator.neg], n - 1)],  # for which a child imports nothing
+    "Processes.budget_mb": lambda n: [reader(), Processes([operator.neg], 1, budget_mb=10.0 * n)],
     "Stage.num_workers": lambda n: [reader(), Stage(times_ten, num_workers=n)],
     "Stage.buffer_size": lambda n: [reader(), Stage(times_ten, buffer_size=n)],
     "Stage.on_error": lambda n: [reader(), Stage(times_ten, on_error=["raise", "skip"][n % 2])],

@@ -13,6 +13,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from pairwise import pairwise
 from random_resumes import APART, AT_ONCE, many_markers, noise, plus, pytest_generate_tests  # noqa: F401
 
 from highway import DROP, Pipeline, Stage, Traits
@@ -294,9 +295,10 @@ def of_several(kind, rank, world_size, *stages, **how):
     return Pipeline([kind([first, second_reader(rank, world_size, **how)]), *stages], seed=3)
 
 
-@pytest.mark.parametrize("kind", [Concat, Mix, partial(Mix, by_size=True), partial(Zip, strict=False)])
-@pytest.mark.parametrize("batch_size", [None, 2])
-@pytest.mark.parametrize("count", [1, 4, 5, 6, 7])
+@pytest.mark.parametrize(
+    ("count", "kind", "batch_size"),
+    pairwise([1, 4, 5, 6, 7], [Concat, Mix, partial(Mix, by_size=True), partial(Zip, strict=False)], [None, 2]),
+)
 def test_the_state_of_one_rank_is_enough_for_several_readers_if_the_stages_hold_nothing(kind, batch_size, count):
     def build(rank, world_size):
         return of_several(kind, rank, world_size, batch_size=batch_size)
@@ -371,9 +373,7 @@ BETWEEN = {
 }
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-@pytest.mark.parametrize("epochs", [1, 2])
-@pytest.mark.parametrize("shape", BETWEEN)
+@pytest.mark.parametrize(("shape", "world_size", "epochs"), pairwise(list(BETWEEN), [1, 2, 4], [1, 2]))
 def test_a_state_of_one_rank_between_two_epochs_fits_any_number_of_ranks(shape, epochs, world_size, tmp_path):
     build = partial(BETWEEN[shape], str(tmp_path / "cache"))
     with build(1, 3) as pipeline:

@@ -445,7 +445,7 @@ def test_a_state_after_a_change_is_refused_or_exact(first):
 
 def test_the_cases_reach_every_end():
     missing = {"refused", "exact", "dealt"}
-    for number in range(100):
+    for number in (4, 2, 31, *range(100)):  # the first three do so today
         missing.discard(check(number))
         if not missing:
             return

@@ -200,7 +200,7 @@ UPRIGHT = [
 
 
 @pytest.mark.parametrize("transform", [*UPRIGHT, T.Rotate(180), T.Rotate(180, reshape=True)], ids=str)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_boxes_follow_a_painted_rectangle_within_a_pixel(transform, data, seed):
     height, width = data.draw(st.integers(24, 60)), data.draw(st.integers(24, 60))

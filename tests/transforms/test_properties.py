@@ -91,7 +91,7 @@ def refusal(transform, target):
 
 
 @pytest.mark.parametrize("transform", EVERY, ids=str)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(target=targets(), seed=st.none() | st.integers(0, 2**32))
 def test_any_image_with_all_that_belongs_to_it_is_moved_or_refused_in_words(backend, transform, target, seed):
     if backend == "pillow" and isinstance(transform, (T.CLAHE, T.ColorSpace)):
@@ -310,7 +310,7 @@ def test_the_box_of_a_mask_is_within_the_moved_box_to_a_pixel_where_it_is_turned
 
 
 @pytest.mark.parametrize("transform", [one for one in EVERY if not isinstance(one, BENDING)], ids=str)
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(target=painted(), seed=st.integers(0, 2**32), shares=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=4))
 def test_points_in_a_box_stay_in_it(transform, target, seed, shares):
     low, high = target.boxes[0, :2], target.boxes[0, 2:]
