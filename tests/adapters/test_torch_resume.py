@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from against_torch import Raising, generators, same, seed_everything  # noqa: E402
+from pairwise import pairwise  # noqa: E402
 from torch.utils import data  # noqa: E402
 
 from highway import PipelineError  # noqa: E402
@@ -184,9 +185,7 @@ def begun(make, number, taken):
     return loader, batches
 
 
-@pytest.mark.parametrize("taken", [0, 1, 4])
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("order", [*ORDERS, *GLOBAL])
+@pytest.mark.parametrize(("order", "taken", "num_workers"), pairwise([*ORDERS, *GLOBAL], [0, 1, 4], [0, 2]))
 def test_the_rest_of_an_epoch_and_the_next_one_are_those_of_the_uninterrupted_run(order, num_workers, taken):
     """Generators are restored beside the state, before and after; for most samplers the rest needs no restored generator either."""
 
@@ -230,9 +229,7 @@ def test_a_checkpoint_between_epochs_gives_the_next_epochs(num_workers, persiste
     same([epoch(resumed, number) for number in (1, 2)], expected)
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("taken", [1, 3, 5])
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(("taken", "persistent", "every"), pairwise([1, 3, 5], [False, True], [1, 3]))
 def test_random_transforms_of_the_rest_are_those_of_the_uninterrupted_run(persistent, taken, every):
     """The state holds each worker's generators at the moment when it was taken."""
 

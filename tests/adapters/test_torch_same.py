@@ -77,7 +77,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("order", ORDERS)
-def test_three_epochs_of_a_dataset_that_draws_at_random_are_those_of_torch(order, num_workers):
+def test_two_epochs_of_a_dataset_that_draws_at_random_are_those_of_torch(order, num_workers):
     """The model draws from torch's global generator in between."""
 
     def run(loader):
@@ -88,7 +88,7 @@ def test_three_epochs_of_a_dataset_that_draws_at_random_are_those_of_torch(order
             options["num_workers"] = 1  # the order of several workers depends on the machine
         batches = loader(Augmented(), **({"num_workers": num_workers} | options))
         steps = []
-        for _ in range(3):
+        for _ in range(2):
             steps += [(batch, torch.rand(1), random.random(), float(np.random.rand())) for batch in batches]
             steps.append(torch.rand(1))
         return steps, len(batches)
