@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -142,12 +143,18 @@ def room(path):
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
+def import_statements(path):
+    """Return the import statements of a file, those inside functions too."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path):
     """Yield ``(module, line)`` of each import, those inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             names = [f"highway.{alias.name}" for alias in node.names] if node.module == "highway" else [node.module]
             yield from ((name, node.lineno) for name in names)
 
@@ -174,10 +181,10 @@ MODULES = {".".join(("highway", *path.relative_to(ROOT).with_suffix("").parts)).
 def modules_imported(path):
     """Return the modules of highway that a file imports, inside functions and for type hints too."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             found |= {name if (name := f"{node.module}.{alias.name}") in MODULES else node.module for alias in node.names}
     return found & set(MODULES)
 
