@@ -12,7 +12,7 @@ MB = 1 << 20
 def test_slots_never_exceed_the_budget_or_the_number_and_a_free_pool_has_room(most):
     rng = np.random.default_rng(most)
     pool = Pool(4 * MB, most)
-    used, free, made = [], [], []
+    used, made = [], []
     for _ in range(400):
         nbytes = int(rng.integers(1, 2 * MB))
         if (slot := pool.reuse(nbytes)) is None and (slot := pool.make(nbytes)) is not None:
