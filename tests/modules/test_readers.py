@@ -226,11 +226,11 @@ def test_memory_is_not_used_again_while_anybody_holds_any_view_of_it(hold):
     array, address = consumed(pool)
     held = hold(array)
     del array
-    gc.collect()
+    gc.collect(1)  # all of it is young
     others = [consumed(pool) for _ in range(3)]
     assert address not in [other[1] for other in others]
     del held, others
-    gc.collect()
+    gc.collect(1)  # all of it is young
     again = [consumed(pool) for _ in range(4)]
     assert address in [other[1] for other in again]
 
