@@ -18,8 +18,8 @@ from highway.datasets.image_files import SUFFIXES
 from highway.datasets.parts import JoinedPaths
 from highway.datasets.writing import Kind, SampleWriter
 from highway.parameters.hints import alternatives, parameters_of
+from highway.stores.clients import Unsupported
 from highway.stores.file import entries_in, read_head
-from highway.stores.requests import Unsupported
 from highway.stores.url import is_url, without_options
 
 _HEAD = 512  # number of bytes to read to recognise the format of a file

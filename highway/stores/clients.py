@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
+from highway.errors import StoreError
 from highway.stores.unchanging import FileState
 from highway.stores.url import StoreOptions
 
@@ -38,6 +39,10 @@ class StoreFailure(Exception):
     def __init__(self, why: Why, text: str) -> None:
         super().__init__(text)
         self.why: Why = why
+
+
+class Unsupported(StoreError):
+    """The store does not support a request, such as a request for a part of an object."""
 
 
 class Client(Protocol):

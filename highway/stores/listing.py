@@ -21,9 +21,9 @@ import numpy as np
 
 from highway.errors import ConfigError, DatasetError
 from highway.stores import loop
-from highway.stores.clients import Entry
+from highway.stores.clients import Entry, Unsupported
 from highway.stores.remote import StoredObject, read_stored, together, write_object
-from highway.stores.requests import Requests, Unsupported, requests_of
+from highway.stores.requests import Requests, requests_of
 from highway.stores.unchanging import FileRange, FileState, fingerprint
 from highway.stores.url import StoreURL, is_url, join, parse
 

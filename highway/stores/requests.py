@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from highway.errors import ConfigError, StoreError
 from highway.extras import pip_install
 from highway.parameters.location import did_you_mean
-from highway.stores.clients import PART, Client, Entry, Page, StoreFailure
+from highway.stores.clients import PART, Client, Entry, Page, StoreFailure, Unsupported
 from highway.stores.loop import count, keep_from_parent
 from highway.stores.schemes import OBSTORE
 from highway.stores.unchanging import FileState
@@ -78,10 +78,6 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # backoff in seconds before a retry; doub
 LEAST_HEDGE = 0.1  # minimum seconds before a hedge
 _MOST_PARTS = 10_000  # maximum parts of an uploaded object
 _SAMPLES, _ENOUGH = 32, 8  # number of recent durations whose median is the usual duration; minimum number of durations for a hedge
-
-
-class Unsupported(StoreError):
-    """The store does not support a request, such as a request for a part of an object."""
 
 
 class Requests:

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterator
 
 from highway.stores.cache import cache_of
-from highway.stores.clients import PART
+from highway.stores.clients import PART, Unsupported
 from highway.stores.file import open_file, read_ranges
 from highway.stores.loop import Started, run
 from highway.stores.remote import StoredObject, asked_for
-from highway.stores.requests import Unsupported, requests_of
+from highway.stores.requests import requests_of
 from highway.stores.unchanging import FileRange, UnchangingFile
 
 AHEAD = 4  # number of parts that are requested in advance
