@@ -1,4 +1,4 @@
-"""Encode arrays as bytes in memory, in ``.ten`` files and on sockets. The functions have the same names as in ``tensorcom.tenbin``.
+"""Encode and decode arrays: as bytes in memory, in ``.ten`` files and on sockets. Names are the same as in ``tensorcom.tenbin``.
 
 >>> import numpy as np
 >>> from highway import tenbin
@@ -81,7 +81,7 @@ __all__ = [
 
 
 class Socket(Protocol):
-    """The methods that the functions for sockets call. A ``zmq.Socket`` has these methods."""
+    """The methods of a socket that ``zsend_single``, ``zrecv_single``, ``zsend_multipart`` and ``zrecv_multipart`` call."""
 
     def send(self, data: Any) -> Any: ...
     def recv(self) -> Any: ...
@@ -97,6 +97,7 @@ def zsend_single(socket: Socket, l: Sequence[Array], infos: Sequence[str] | None
         l: The arrays.
         infos: As for :func:`encode_buffer`.
 
+    >>> import numpy as np
     >>> import zmq
     >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
     ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")
@@ -126,6 +127,7 @@ def zsend_multipart(socket: Socket, l: Sequence[Array], infos: Sequence[str] | N
         l: The arrays.
         infos: As for :func:`encode_buffer`.
 
+    >>> import numpy as np
     >>> import zmq
     >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
     ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")

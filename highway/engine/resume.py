@@ -1,9 +1,10 @@
-"""The data of a state: the states of stages, the markers that collect them, and lineages as JSON.
+"""The contents of a pipeline's state: the states of its stages, which markers collect, and the lineages of items as JSON.
 
-The source regularly sends a :class:`Marker` between its items. Each stream that receives the marker adds its state, and all stages pass the
-marker on. The marker therefore holds the states of all stages at one point of the stream (Chandy and Lamport, *Distributed snapshots*,
-1985). :class:`highway.engine.consumer.Consumer` keeps the last marker, and counts the items after it. ``state_dict()`` returns the states
-in the last marker and this count. The resumed run starts at the marker, and drops as many items as were counted.
+The source regularly sends a :class:`Marker` between its items, with the state of the source. Each stream that receives the marker adds its
+own state, and all stages pass the marker on. The marker therefore holds the states of all stages at one point in the sequence of items
+(Chandy and Lamport, *Distributed snapshots*, 1985). :class:`highway.engine.consumer.Consumer` keeps the last marker, and counts the items
+after it. ``state_dict()`` returns the states in the last marker and this count. The resumed run starts at the marker, and drops as many
+items as were counted.
 
 A state holds no items. For each item that waits in a stage, the state holds the item's *lineage*, which describes how the item was made.
 When the run resumes, the stages make these items again. docs/adr/0011 gives the reasons. docs/howto/resume.md shows how to write a source
@@ -29,20 +30,21 @@ from highway.engine.stage import Lineage, Passport
 from highway.errors import PipelineError
 from highway.renamed import explain_missing
 
-FORMAT = 5  # format of states; states of format 2 do not hold the version of highway
+FORMAT = 5  # version of the format of states; a state of format 2 or older does not name the version of highway that saved it
 MARK_EVERY = 100  # a marker is due after this number of outputs of the source
 MARK_APART = 0.01  # minimum seconds between two markers
 MARK_WITHIN = 0.25  # a marker is due after this number of seconds, even if there are fewer outputs
-MARK_SHARE = 0.02  # maximum fraction of a stage's time for markers; if a stage holds many items, there are fewer markers
+MARK_SHARE = 0.02  # maximum fraction of a stage's time that markers take; if a marker takes long, the next marker comes later
 
 
 class StageState(NamedTuple):
     """The state of a stage at a marker.
 
     Args:
-        epoch: The current epoch of a stream with ``per_epoch``.
-        runs: Whether the stream is within this epoch. If not, it waits for the next epoch and has no state.
-        state: The state that the component returned.
+        epoch: For a stream with ``per_epoch``: the epoch of the items that the stream receives. For other stages, 0.
+        runs: For a stream with ``per_epoch``: whether the stream is within this epoch. If not, the stream waits for the next epoch and has
+            no state. For other stages, ``True``.
+        state: The state of the component; ``None`` if ``runs`` is false.
         held: Passports (metadata) of the inputs that wait in the stage.
         numbered: Number of outputs to which the engine has given an index, because the component yielded them without a passport.
     """
@@ -64,7 +66,7 @@ class ReadByRank(NamedTuple):
         rank: The pair ``[rank, world_size]``.
         state: The state of the source at the rank's last marker; ``None`` at the beginning.
         last: Epoch and index of the last item that the rank has returned. ``None`` if the rank does not return the source's items in order.
-            Then ``held`` and ``used`` list the items.
+            In this case, ``held`` and ``used`` show which items the rank has returned.
         held: Epoch and index of the source's items that waited in stages at the marker, int64 ``(N, 2)``. If the stage after the reader
             splits batches into samples: epoch, batch index and row of each sample, int64 ``(N, 3)``.
         used: The source's items that the rank has returned since the marker, in the form of ``held``.
@@ -82,7 +84,7 @@ class ItemsOfRank(NamedTuple):
 
     Args:
         length: Number of these items.
-        indexes: A function that receives the numbers of items, counted from 0, and returns their indexes. Both are int64 arrays.
+        indexes: A function from int64 arrays to int64 arrays. For each number n, it returns the index of the rank's n-th item, from n = 0.
     """
 
     length: int
@@ -129,11 +131,11 @@ class Marker:
 
     Args:
         clock: Decides when the next marker is due; ``None`` if the marker was read from a state.
-        states: States of the stages, by stage number.
+        states: States of the stages, by the index of the stage.
 
     Attributes:
         refused: The error message of the first stage that does not support states; empty if all stages do.
-        dropped: Earlier markers that a stage did not pass on, because the run could not be resumed there.
+        dropped: Earlier markers that a stage did not pass on, because the run cannot be resumed at these markers.
     """
 
     __slots__ = ("clock", "dropped", "refused", "states")
@@ -143,7 +145,10 @@ class Marker:
         self.dropped: list[Marker] = []
 
     def as_json(self, at_epoch: Any = None) -> dict[str, Any]:
-        """Return the states. If several waiting items share an input, the input is stored once, under ``"shared"``.
+        """Return the states.
+
+        Each input that has a lineage is stored once, under ``"shared"``, even if only one waiting item was made from this input. An input
+        without a lineage is stored with each item that was made from it.
 
         ``at_epoch`` is the source's trait with this name. If it is given and there are no states yet, return the source's state before
         epoch 0.
@@ -184,7 +189,7 @@ def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport
 
     Args:
         saved: The return value of :func:`as_json`.
-        shared: The passports to which numbers in ``saved`` refer.
+        shared: The passports of shared inputs. A number in place of an input in ``saved`` is an index of this list.
     """
     epoch, index, *made = saved
     if not made:
@@ -195,10 +200,10 @@ def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport
 
 
 class _Shared:
-    """Stores each shared input once, so that items refer to it by a number. For example, the samples of a split batch share the batch.
+    """Stores each input that has a lineage once. Items can share an input: for example, all samples of a split batch share the batch.
 
     Attributes:
-        lineages: The lineages of these inputs. Each number is an index of this list.
+        lineages: The lineages of these inputs. An item refers to an input by its index in this list.
     """
 
     def __init__(self) -> None:
@@ -249,7 +254,13 @@ def is_between_epochs(state: Mapping[str, Any]) -> bool:
 
 
 def expect_together(states: Sequence[Mapping[str, Any]]) -> None:
-    """Raise PipelineError unless the states come from all ranks of one run, and were saved at the same step."""
+    """Check that the states come from all ranks of one run, and were saved at the same step of the same epoch.
+
+    The steps of states that were saved between two epochs are not compared.
+
+    Raises:
+        PipelineError: a rank has no state or several states; or the states differ in step, seed, stages or number of ranks.
+    """
     ranks = [state["ranks"] for state in states]
     if not all(ranks):
         raise PipelineError(

@@ -1,7 +1,7 @@
 """Iterate over the inner sources of a component, such as the sources that ``Mix`` combines.
 
 A source is an iterable, a function, a reader or a pipeline. Some sources *number their epochs*, as readers do: the passport (metadata) of
-an item contains its epoch. Other sources, such as lists, do not.
+an item contains the number of the item's epoch. Other sources, such as lists, do not.
 """
 
 from __future__ import annotations
@@ -88,6 +88,9 @@ def remade(source: Any, lineage: list[Any]) -> Stamped:
     """Create an item of a source again. ``lineage`` is the result of ``as_json`` for the item's passport.
 
     This function does not iterate over the source, so it works even if the source has ended. See :func:`highway.engine.resume.as_json`.
+
+    Raises:
+        PipelineError: the source cannot create its items again.
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
@@ -129,7 +132,7 @@ def for_other_ranks(combining: Combining, sources: Sequence[Any]) -> SeveralAnew
 
 
 def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
-    """Iterate over a source on behalf of the current stage. The state of the source becomes the state of the stage."""
+    """Iterate over a source in the place of the current stage. The state of the source becomes the state of the stage."""
     with contextlib.closing(OpenSource(source, Traits.of(source), context, state)) as items:
         for number, item in enumerate(items, start=items.first):
             yield item if type(item) in (Stamped, Together) else Stamped(item, Passport(0, number))
@@ -169,7 +172,7 @@ def may_have_length(source: Any) -> bool:
 class SourceInEpochs:
     """Iterates over a source inside a component, epoch by epoch. Yields items with passports.
 
-    If the source does not number epochs, each epoch is a pass over the source.
+    If the source does not number its epochs, each pass over the source is an epoch.
 
     Args:
         name: The name of the source, for error messages.
@@ -182,7 +185,7 @@ class SourceInEpochs:
         epochs: Number of epochs that have begun.
         is_inside: Whether the source is within an epoch.
         is_over: Whether there are no more epochs.
-        size: Number of items in the last epoch that was read completely. Infinite before the end of the first epoch.
+        size: Number of items in the last epoch that was read to its end. Infinite until an epoch has been read to its end.
     """
 
     def __init__(self, name: str, source: Any, context: Context, state: Any = None) -> None:
@@ -205,13 +208,16 @@ class SourceInEpochs:
 
     @property
     def number(self) -> int:
-        """The number of the current pass, from 0. If the source numbers its epochs, 0."""
+        """The index of the current pass over the source. If the source numbers its epochs, this is always 0."""
         return 0 if self.numbers_epochs else self.epochs - 1
 
     def begin(self) -> bool:
         """Begin the next epoch, unless the source is within an epoch.
 
-        Return whether there is an epoch. If the source is a pipeline that has already ended, raise EndOfStream.
+        Return whether the source is within an epoch now.
+
+        Raises:
+            EndOfStream: the source is a pipeline that had ended before its first epoch here.
         """
         if self.is_inside or self.is_over:
             return self.is_inside
@@ -230,7 +236,7 @@ class SourceInEpochs:
     def is_ready(self) -> bool:
         """Return whether this epoch or a later epoch has another item.
 
-        If the source does not number epochs, return True, because each epoch is a new pass.
+        If the source does not number its epochs, return ``True``, because each epoch is a new pass over the source.
         """
         if self._pipeline is None:
             return True
@@ -256,7 +262,11 @@ class SourceInEpochs:
         return self
 
     def __next__(self) -> Stamped:
-        """Return the next item of the epoch."""
+        """Return the next item of the epoch. Outside an epoch and at its end, raise StopIteration.
+
+        Raises:
+            ValueError: the source cannot be iterated over again: a pass after the first has no items.
+        """
         if not self.is_inside:
             raise StopIteration
         if self._ahead is not None and self._pipeline is not None:
@@ -337,7 +347,7 @@ def drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> 
 
     Args:
         op: The component.
-        number: Number of the pass, from 0.
+        number: The index of the pass.
         context: The context of the stage that runs the component.
         inside: Whether the component is part of a pipeline that already has a new seed.
     """

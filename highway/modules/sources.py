@@ -1,4 +1,4 @@
-"""Sources that combine other sources. A source *numbers its epochs* if the passport (metadata) of each item contains its epoch."""
+"""Sources that combine sources. A source *numbers its epochs* if the passport (metadata) of each item has the number of its epoch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OfSources:
     sources: Annotated[list[Component], Predicate(bool, "at least one")]
 
     in_step: ClassVar[bool] = False  # whether the n-th items of all sources become one item
-    skips: ClassVar[bool] = True  # whether the remaining items of an epoch can be skipped; every source then begins its next epoch
+    skips: ClassVar[bool] = True  # whether each source begins its next epoch if a loop ends early; if not, the remaining items are read
 
     def __post_init__(self) -> None:
         for position, source in enumerate(self.sources):
@@ -78,7 +78,7 @@ class OfSources:
             have_epochs = any(source.numbers_epochs for source in sources)
             while resumes or (self._has_epoch(sources, epoch) if have_epochs else epoch == 0):
                 order, resumes = Position(saved), False
-                position.value = lambda: (epoch, index, [source.state() for source in sources], order.state(), *begun)  # noqa: B023  # called in this epoch
+                position.value = lambda: (epoch, index, [source.state() for source in sources], order.state(), *begun)  # noqa: B023  # not called later
                 for item, passport, part in self._items(sources, epoch, context, order):
                     index += 1
                     yield Stamped(item, self._numbered(passport, epoch, index - 1, part)._replace(made_of=Lineage(part=part)))
@@ -92,7 +92,7 @@ class OfSources:
     def _items(
         self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
-        """Yield each item of an epoch, its passport, and a list that identifies it for :meth:`_made`. ``order`` stores the position."""
+        """Yield items, their passports and the arguments of ``_made`` (``Zip``: one list per source). ``order`` gets the progress."""
         raise NotImplementedError
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
@@ -102,11 +102,11 @@ class OfSources:
         return None
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
-        """Return whether there is another epoch. Call this method only if a source numbers its epochs."""
+        """Return whether there is another epoch, and begin this epoch in a source. Call this only if a source numbers its epochs."""
         return any(source.begin() for source in sources if source.numbers_epochs)
 
     def _epochs(self) -> list[int | None]:
-        """Return the numbers of epochs of the sources that number their epochs. ``None``: the number is unlimited or unknown."""
+        """Return how many epochs each source has that numbers its epochs. ``None``: the number is unlimited or unknown."""
         return [epochs_of(source) for source in self.sources if numbers_epochs(source)]
 
     def _number_of_epochs(self, epochs: list[int]) -> int:
@@ -119,11 +119,11 @@ class OfSources:
         return Stamped((made := self._made(*part)).item, self._numbered(made.passport, epoch, index, part))
 
     def _made(self, place: int, number: int, made: Any) -> Stamped:
-        """Create item ``made`` of pass ``number`` over source ``place`` again."""
+        """Create an item of ``sources[place]`` again. ``number`` is the index of the pass, and ``made`` is the item's passport as JSON."""
         return remade(drawn_anew(self.sources[place], number, here()), made)
 
     def _numbered(self, passport: Passport, epoch: int, index: int, part: Any) -> Passport:
-        """Return the passport of a combined item. ``part`` is the list from :meth:`_items`, or a list of such lists."""
+        """Return the passport of a combined item. ``part`` is the list that :meth:`_items` has yielded with the item."""
         place, number, _ = part[0] if isinstance(part[0], list) else part
         return passport.within(number * len(self.sources) + place, epoch, index)
 
@@ -137,7 +137,7 @@ class OfSources:
 
 
 def _begun(sources: list[SourceInEpochs], epoch: int) -> list[SourceInEpochs]:
-    """Begin ``epoch`` in each source that has not begun it and has not ended. Return the sources."""
+    """Begin an epoch in each source that has not begun this epoch and has more epochs. Return the sources."""
     for source in sources:
         if source.epochs <= epoch:
             source.begin()
@@ -153,7 +153,8 @@ def _part(place: int, source: SourceInEpochs, passport: Passport) -> list[Any]:
 class Concat(OfSources):
     """Iterate over several sources, one after another. The items get a running index, and keep their keys.
 
-    In each epoch, a source that numbers its epochs, as readers do, yields one epoch. Every other source is read once.
+    In each epoch, a source that numbers its epochs, as readers do, yields its next epoch, if it has one. Every other source is read from
+    its beginning to its end in each epoch. If no source numbers its epochs, there is one epoch.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
@@ -177,16 +178,16 @@ class Concat(OfSources):
 class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
-    Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
-    the first source. In each epoch, a source that numbers its epochs, as readers do, yields one epoch. Every other source is read once.
+    Dicts are merged. Lists are concatenated to a list. Any other items are concatenated to a tuple, and an item that is not a tuple or list
+    counts as one field. The keys come from the first source. Epochs are as for :class:`Concat`, except that ``strict`` determines the last.
 
     Args:
         strict: Whether an error is raised if the sources differ in length or in number of epochs. With ``False``, an epoch ends when the
-            shortest source ends, and the stream ends after the smallest number of epochs.
+            shortest source ends, and there are as many epochs as the source with the fewest epochs has.
 
     Raises:
         ValueError: a source ends before the other sources, and ``strict`` is true; or two dicts have a field with the same name.
-        TypeError: dicts and other items cannot be combined.
+        TypeError: one source yields a dict, and another source yields an item that is not a dict.
 
     >>> [stamped.item for stamped in Zip([[("a", 1), ("b", 2)], [10, 20]])]
     [('a', 1, 10), ('b', 2, 20)]
@@ -244,22 +245,22 @@ class Zip(OfSources):
 class Mix(OfSources):
     """Take each item from a random source. The items get a running index, and keep their keys.
 
-    If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines when this epoch ends, as in
-    :class:`~highway.datasets.mixing.mixed.MixedDataset`. For a source that does not number its epochs, such as a list, each pass over the
-    source counts as one epoch. If no source numbers its epochs, the stream has one epoch. For data with random access, use a reader of a
-    ``MixedDataset`` instead. Such a reader divides the mix among the ranks. Its first few items already have the exact proportions of the
-    weights.
+    If at least one source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines when this epoch ends,
+    as in :class:`~highway.datasets.mixing.mixed.MixedDataset`. For a source that does not number its epochs, such as a list, each pass over
+    the source counts as one epoch. If no source numbers its epochs, the mix has one epoch. For data with random access, use a reader of a
+    ``MixedDataset`` instead. Such a reader divides the mix among the ranks. After any number of samples, the number of samples from each
+    dataset differs from the dataset's share by at most two.
 
     Args:
         weights: Relative frequency of each source, above 0.
         by_size: Whether the probability of a source is proportional to the number of its remaining items. All interleavings of the sources
             are then equally likely. The lengths of all sources must be known, and ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
-        stop: When an epoch of the mix ends. ``"all"``: when one epoch of each source has been read. Until then, a source whose epoch has
-            ended is skipped. ``"first"``: when a source has yielded as many items as one of its epochs has, and would be selected again.
-            ``"restart"``: when each source has yielded at least one epoch. Until then, a source whose epoch has ended continues with its
-            next epoch. With ``"first"`` and ``"restart"``, the next epoch of the mix begins at the next item of each source. If a loop ends
-            early, the remaining items of its epoch are read and dropped.
+        stop: When an epoch of the mix ends. A source is *complete* if it is selected after it has yielded, in this epoch of the mix, as
+            many items as one of its own epochs has. ``"all"``: when all sources are complete; complete sources are skipped. ``"first"``:
+            when a source is complete. ``"restart"``: when all sources are complete; a source that ends continues with its next epoch.
+            With ``"first"`` and ``"restart"``, the next epoch of the mix begins at the next item of each source. If a loop ends early, the
+            remaining items of the epoch are read and dropped. With ``"all"``, they are skipped.
 
     Raises:
         ConfigError: the weights do not fit the sources; or ``by_size`` is given with ``weights``, with another ``stop`` than ``"all"``, or
@@ -300,7 +301,7 @@ class Mix(OfSources):
         return self.stop == "all"
 
     def _epochs(self) -> list[int | None]:
-        return [epochs if self.skips else None for epochs in super()._epochs()]  # None: the number depends on random numbers
+        return [epochs if self.skips else None for epochs in super()._epochs()]  # None: how many epochs there are depends on random numbers
 
     def _length(self) -> int:
         if not self.skips:
@@ -319,7 +320,7 @@ class Mix(OfSources):
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
         if self.skips:
             _begun(sources, epoch)
-        # ``given``: number of items from each source in this epoch. ``whole``: the sources that have yielded a whole epoch.
+        # ``given``: number of items from each source in this epoch. ``whole``: the indexes of the complete sources.
         given, whole = [0] * len(sources), set[int]()
         if order.value is None:
             choices = self._choices(self._shares(sources), context, epoch)
@@ -353,7 +354,7 @@ class Mix(OfSources):
             self._expect_no_more(sources)
 
     def _ends(self, whole: set[int]) -> bool:
-        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole``: the sources that have yielded a whole epoch."""
+        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` holds the indexes of the complete sources."""
         return len(whole) >= (1 if self.stop == "first" else len(self.sources))
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:

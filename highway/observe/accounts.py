@@ -38,17 +38,19 @@ class Departure:
 
     @property
     def held(self) -> int:
-        """Maximum number of messages that the process lost: messages that were received but not processed.
+        """Maximum number of messages that the process lost: messages that it received, but neither sent nor processed.
 
-        If the process neither failed nor was stopped too early, the number is 0. Otherwise, the number is the received minus the sent
-        messages, but at most as many as fit into the process: in the queues, one in the source, and one in the sink.
+        If the process neither failed nor was stopped too early, the number is 0. Otherwise, it is the number of received messages minus the
+        number of sent messages, or minus the number of items that the last stage has processed if this is larger. If the process has
+        reported statistics, the number is at most the number of messages that fit into the process: in the queues, one in the source, one
+        in the sink, and the messages that arrived while the source was ending.
         """
         if not (self.failed or self.unfinished):
             return 0
         if self.stats is None:
             return max(0, self.counts.received - self.counts.sent)
-        used = max(0, self.stats.items - self.failed)  # a failed sink has not finished its last item
-        unsent = max(0, self.counts.received - max(self.counts.sent, used))  # a stream can create several messages from one
+        used = max(0, self.stats.items - self.failed)  # includes the last item of a failed sink, which has not finished it
+        unsent = max(0, self.counts.received - max(self.counts.sent, used))  # below 0 if a stage makes several messages of one
         room = sum(stage.capacity for stage in self.stats.stages) + 2  # one in the source, one in the sink
         return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 
@@ -69,7 +71,7 @@ class Account:
         missing: Number of messages that were sent but not received. The number is exact unless ``lost`` has names. ``None``: some ends of
             the link are unknown, or there are ``doubts``.
         reasons: Known reasons why messages are missing.
-        unwanted: Whether no receiver needed the missing messages, because all receivers ended normally before the senders.
+        unwanted: Whether no receiver needed the missing messages: all receivers ended normally, and at least one sender was stopped.
         doubts: Reasons why the number of missing messages is unknown: processes outside this run received or sent messages.
         lost: Processes that were lost with their hosts. Their counts are the last reported counts.
     """
@@ -113,7 +115,7 @@ def account(
         lost = list(dict.fromkeys(one.name for one in at_link if one.is_lost)) if link.link in whole and not doubts else []
         missing = link.missing if link.link in whole and not doubts else None
         if missing is None and lost and None not in (link.sent, link.received):
-            missing = 0  # more were received than the lost processes had reported as sent
+            missing = 0  # more messages were received than sent according to the last reports of the lost processes
         reasons = list(_reasons(link, missing, samples, at_link, ends)) if missing or doubts or lost else []
         unwanted = bool(missing) and _unwanted(link.link, departures, ends)
         found.append(Account(link.link, link.sent, link.received, missing, reasons, unwanted, doubts, lost))
@@ -123,7 +125,7 @@ def account(
 def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
     senders, receivers = ([one for one in departures if getattr(ends[one.name], side) == link] for side in ("sends", "receives"))
     publishes = any(ends[one.name].publishes for one in senders)
-    # If a receiver of this run connects again, both ends count it again.
+    # If a receiver of this run reconnects, its senders and the receiver itself count the new connection, so the difference is unchanged.
     more = sum(one.counts.receivers for one in senders) - sum(one.counts.connections for one in receivers)
     outside = {
         "receiver": 0 if publishes else min(more, max((one.counts.receivers for one in senders), default=0) - len(receivers)),
@@ -135,7 +137,7 @@ def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
-    """Return whether a link's receivers ended normally, and its senders had to be stopped: no receiver needed the messages in transit."""
+    """Return whether a link's receivers all ended normally and at least one sender was stopped: no receiver needed the messages."""
     receivers = {one.how for one in departures if ends[one.name].receives == link}
     senders = {one.how for one in departures if ends[one.name].sends == link}
     return receivers == {"ended"} and senders <= {"ended", "was drained", "was stopped"} and "was stopped" in senders
@@ -150,7 +152,7 @@ def _reasons(
     )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
-    # After a restart, the new process counts the messages that the old process received as late.
+    # A restarted subscriber adds the messages that its earlier process had received to its count ``late``, so this count is too high.
     is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
     for name, why in (("late", "were sent before a subscriber was connected"), ("gaps", "were missed by a subscriber that was too slow")):
         count = sum(int(one.get(name, 0)) for one in counters)

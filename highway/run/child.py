@@ -1,4 +1,4 @@
-"""A process of a replica, as the launcher sees it through the reports of the process."""
+"""A started process of a replica, as the launcher sees it through the reports of the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from highway.observe.figures import minus
 from highway.process import signals
 from highway.run.launcher import Handle
 
-WAITS = 0.8  # a source counts as waiting if it has waited for at least this fraction of the time between two reports
+# A source is idle between two reports if it received no item, and if it waited for at least this fraction of the time between them.
+WAITS = 0.8
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that ended on request
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
@@ -19,7 +20,7 @@ _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 
 @dataclass(eq=False)
 class Child:
-    """A process of a replica.
+    """A started process of a replica. If the replica is restarted, it gets a new process.
 
     Args:
         handle: The launcher's handle of the process.
@@ -28,10 +29,10 @@ class Child:
         error: The reported message of the error that ended the process; empty without an error.
         leaving: Whether the process was asked to end.
         done: Whether the process has reported that it ended normally and delivered all its items.
-        wanted: Whether other processes need the undelivered items of the process.
+        wanted: Whether other processes need the items that the process has received but not delivered yet.
         code: The exit code, or the negative number of the signal that ended the process. ``None`` until the process has ended and all its
             reports are read.
-        idle: Seconds for which the process has waited for input without receiving an item.
+        idle: Seconds for which the source has been idle, according to the latest reports.
     """
 
     handle: Handle
@@ -73,12 +74,12 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal from outside killed the process: a signal from a user, another process or the system."""
+        """Whether the process failed because of a signal that does not indicate a crash, such as SIGKILL. SIGSEGV indicates a crash."""
         return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property
     def unfinished(self) -> bool:
-        """Whether the process was stopped before it had delivered all items that other processes need."""
+        """Whether the process was asked to end, and has not delivered all items that other processes need. True while it drains."""
         return self.leaving and self.wanted and not self.done
 
     @property

@@ -22,11 +22,11 @@ from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
 
 _LABELLED = ("image", "label")
-_AT_ONCE = 16  # samples to read concurrently if each request takes time
+_AT_ONCE = 16  # number of samples in each call of ``__getitems__``, which can read them concurrently
 
 
 class KeyedSample(NamedTuple):
-    """A sample to convert, with its key."""
+    """A sample to convert, with its index and its key."""
 
     number: int
     key: str
@@ -40,10 +40,10 @@ class Input:
     Args:
         data: A dataset, or an iterable that yields samples with passports (metadata).
         shape: Function that converts a sample to the form that the target format needs.
-        names: Names for the fields of tuples. Empty: ``image`` and ``label`` if the first field is an encoded image, otherwise the
-            positions.
+        names: Names for the fields of samples that are not dicts, one name per field. Empty: if a sample has one or two fields and the
+            first field is an encoded image, the names are ``image`` and ``label``. Otherwise, the name of a field is its index.
         fields: Names of the fields to keep. Empty: all fields.
-        number_keys: Whether the key of a sample is the index of the sample.
+        number_keys: Whether the key of a sample is the index of the sample, with 9 digits.
     """
 
     data: Any
@@ -54,16 +54,20 @@ class Input:
 
     @opened
     def total(self) -> int | None:
-        """Number of samples; ``None`` if the number is unknown before reading."""
+        """Number of samples; ``None`` if ``data`` is not a dataset."""
         return len(self.data) if isinstance(self.data, Dataset) else None
 
     @opened
     def keys(self) -> Sequence[str] | None:
-        """The keys of the samples; ``None`` if the keys are unknown before reading."""
+        """The keys of all samples. ``None`` if the keys are unknown before reading, or if ``number_keys`` is true."""
         return None if self.number_keys or self.total is None else keys_of(self.data)
 
     def fingerprint(self, paths: Sequence[str]) -> str:
-        """Return a text that changes when the source changes."""
+        """Return a text that changes when the source changes.
+
+        The text is the fingerprint of the dataset. Without such a fingerprint, it is a hash of the absolute paths, sizes and modification
+        times of ``paths``. For a URL, only the URL is hashed.
+        """
         if self.total is not None and (own := fingerprint_of(self.data)) is not None:
             return own()
         digest = hashlib.blake2b(digest_size=16)
@@ -88,12 +92,21 @@ class Input:
                 yield sample
 
     def stream(self) -> Iterator[Stamped]:
-        """Yield the unconverted samples of a source without random access."""
+        """Yield the unconverted samples of a source without random access. The passport of each sample holds the sample's index."""
         for number, stamped in enumerate(self.data):
             yield Stamped(stamped.item, stamped.passport._replace(index=number))
 
     def sample(self, number: int, item: Any) -> KeyedSample:
-        """Convert an item of the dataset to a sample to write."""
+        """Convert an item of the dataset to a sample to write.
+
+        Args:
+            number: The index of the item.
+            item: The item.
+
+        Raises:
+            ValueError: the item is a batch of several samples.
+            ConfigError: the sample lacks one of ``fields``, or the number of ``names`` differs from the number of its fields.
+        """
         known = self.keys
         keys = (known[number],) if known is not None else ()
         if type(item) is Stamped:
@@ -110,7 +123,7 @@ class Input:
 
 
 def _dict(item: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return a sample as a dict. Arrays without axes become numbers."""
+    """Return a sample as a dict. Arrays without axes become scalars."""
     known, values = batch.names(item), batch.fields(item)
     if not isinstance(item, dict):
         if names and len(names) != len(known):
@@ -131,7 +144,12 @@ def _is_image(value: Any) -> bool:
 
 @dataclass
 class NamedImages:
-    """Image files in the form of a shard: keys have no extensions, fields have the names of the extensions, and the label is ``cls``."""
+    """A dataset that has image files in the form of the samples of a shard.
+
+    A sample is a dict with two fields: the content of the file, under its extension (such as ``png``), and the label, under ``cls``. Files
+    without labels have only the first field. The key of a sample is the path of its file without the extension. If an earlier file has the
+    same key, the extension is appended: after ``a.jpg``, the file ``a.png`` gets the key ``a-png``.
+    """
 
     files: ImageFolder | Files
 
@@ -162,7 +180,7 @@ class NamedImages:
 
 @dataclass
 class SavedItems:
-    """The content of ``.ten`` files, with the keys that were saved."""
+    """A dataset that has the items of ``.ten`` files, with the passports that were saved."""
 
     files: TenFiles
 

@@ -1,4 +1,4 @@
-"""The input of the commands that view a stream: a subscription, messages about missing data, and rates."""
+"""The input of the commands that show the batches of a link: a subscription, messages about missing data, and rates."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
 
 
 class Subscription:
-    """The batches that arrive over a link. The constructor opens the socket. Use a subscription in a ``with`` block.
+    """Receives batches over a link. The constructor opens the socket. Use a subscription in a ``with`` block.
 
     Args:
         urls: The URLs of the senders.
         timeout: Maximum seconds to wait for a batch. Negative: no limit.
-        where: The name of the senders in messages. Default: the URLs.
+        where: How messages to the user refer to the senders, such as ``the link samples of pipeline.yaml``. Default: the URLs.
 
     Raises:
         ConfigError: a URL is invalid.
@@ -83,7 +83,7 @@ class Subscription:
         link = parse(urls, "receive")
         self.where = where or str(link)
         self.counters: dict[str, float] = {}
-        self.count = 0  # number of received batches
+        self.count = 0  # number of batches that were yielded
         self._timeout = timeout if timeout >= 0 else float("inf")
         self._receiver = LinkReceiver(link, self.counters)
         self._since = time.monotonic()
@@ -92,14 +92,14 @@ class Subscription:
             print(f"listening at {address}", flush=True)
 
     def batches(self, count: int = sys.maxsize, raw: bool = False) -> Iterator[tuple[Any, Passport]]:
-        """Yield ``count`` items with their passports (metadata), or fewer if the senders end first.
+        """Yield items with their passports (metadata) until ``count`` items were yielded, or all senders have ended.
 
-        A malformed message is reported, counted and skipped.
+        A malformed message is skipped. It is reported on standard error, and the receiver adds 1 to ``counters["malformed"]``.
 
         Args:
-            count: Number of items to yield.
-            raw: Whether messages stay undecoded. An item is then the size of a message in bytes, and gaps and ends of senders are not
-                detected.
+            count: Maximum number of items. Items that earlier calls have yielded also count.
+            raw: If true, messages are not decoded. Each item is then the number of bytes of a message, and its passport is empty. Missing
+                messages and the end of the senders are not detected.
 
         Raises:
             LinkError: no message came within the timeout.
@@ -159,7 +159,7 @@ def losses(counters: dict[str, float]) -> str:
 
 
 class Count(NamedTuple):
-    """Numbers of batches, samples and bytes up to a moment, which is a time of ``time.monotonic()``."""
+    """The counts of batches, samples and bytes that arrived until the time ``at``, which is a time of ``time.monotonic()``."""
 
     at: float
     batches: int = 0
@@ -168,13 +168,13 @@ class Count(NamedTuple):
 
 
 def rate_line(now: Count, before: Count, samples: bool = True) -> str:
-    """Return the number of batches, and the rates since ``before``. The rate of samples is included if samples are counted."""
+    """Return a line with the number of batches and the rates since ``before``. The line has samples/s if ``samples`` is true."""
     batches, *others = rates(now, before, samples)
     return "  ".join([f"{now.batches:10d} batches", f"{batches:>19}", *(f"{other:>20}" for other in others)])
 
 
 def rates(now: Count, before: Count, samples: bool = True) -> list[str]:
-    """Return the rates between two moments: batches/s, MB/s, and samples/s if samples are counted."""
+    """Return the rates between two moments as texts: batches/s, samples/s if ``samples`` is true, and MB/s."""
     seconds = now.at - before.at
     batches, megabytes = Rate.of(now.batches - before.batches, now.nbytes - before.nbytes, seconds)
     of_samples = [f"{Rate.of(now.samples - before.samples, 0, seconds).items:.1f} samples/s"] if samples else []

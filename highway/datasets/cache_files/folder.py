@@ -1,15 +1,16 @@
 """Read and write the files of a cache, which are in their own folder. The manifest is written last: if it exists, the cache is complete.
 
 ===================================  ==============================================================================================
-``highway-cache.lock``               marks the folder as a cache; locked by the process that writes the cache
+``highway-cache.lock``               shows that the folder is for a cache; the process that writes the cache holds a lock on this file
 ``highway-cache-ID.data``            the arrays of the samples, each at a multiple of 64 bytes
-``highway-cache-ID.index``           the positions of the arrays, and the checksums of the samples
-``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, and their checksums
+``highway-cache-ID.index``           where each array begins, its shape, and the keys, positions and checksums of the samples
+``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, the size of the data file, and
+                                     the checksum of the index file
 ===================================  ==============================================================================================
 
 When all other files are on the disk, an atomic rename creates the manifest. Without a valid manifest, a folder has no cache. If a folder
 contains files that do not belong to a cache, highway writes no cache into this folder, and never removes these files. Hidden files are
-ignored. If the path is empty, the cache is in memory.
+ignored. A :class:`CacheFolder` with the path ``""`` has no folder: its cache is in memory.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class CacheFolder:
 
     Args:
         path: The folder, or ``""`` for memory.
-        fingerprint: A string that identifies the content of the cache. A cache with a different fingerprint is not used. ``None``: any
-            finished cache is used.
+        fingerprint: A string that identifies the content of the cache. A cache with a different fingerprint is not used. ``None``: a
+            finished cache is used whatever its fingerprint is. A cache of another file format is never used.
     """
 
     path: str
@@ -76,7 +77,7 @@ class CacheFolder:
             if manifest["format"] == FORMAT and self.fingerprint in (None, manifest["fingerprint"]):
                 return self._load(manifest)
         except (FileNotFoundError, NotADirectoryError) as error:
-            if os.path.basename(error.filename) == MANIFEST:  # there is no manifest, or another process is replacing it
+            if os.path.basename(error.filename) == MANIFEST:  # the cache is not finished, or was discarded
                 return None
             raise DatasetError(f"it is damaged ({os.path.basename(error.filename)} is missing)") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -114,9 +115,11 @@ class CacheFolder:
 
     @contextlib.contextmanager
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
-        """Yield a writer for the cache, or ``None`` if another process is writing or has written the cache.
+        """Yield a writer for the cache, or ``None`` if there is nothing to write.
 
-        At the end of the ``with`` block, the files of an unfinished cache are removed.
+        There is nothing to write if another process is writing the cache, or if the folder has a final cache (``settled`` is true). If the
+        finished cache lacks skipped samples and is not final, the writer can replace it. At the end of the ``with`` block, the files of an
+        unfinished cache are removed.
 
         Raises:
             ConfigError: the folder has files that do not belong to a cache.
@@ -132,7 +135,10 @@ class CacheFolder:
             yield writer
 
     def clear(self) -> None:
-        """Remove the files of old caches and of killed writers. A process that has opened such a file can still read the file."""
+        """Remove the files of old caches and of killed writers. If the finished cache is not usable, also remove its manifest and files.
+
+        A process that has opened such a file can still read the file.
+        """
         file = self.open(quiet=True)
         if file is None:
             self.discard()
@@ -167,8 +173,8 @@ class FolderWriter(CacheWriter):
         Args:
             batch_size: Samples in each batch that was cached; 0 if single samples were cached.
             left_out: Number of errors that were skipped (``on_error="skip"``) while the cache was written.
-            tried: The cache of an earlier try that skipped samples; ``None``: this is the first try.
-            places: Optional arrays of the index; see :data:`CacheFile`.
+            tried: The cache of the earlier try that skipped samples; ``None`` if this is the first try.
+            places: The optional arrays of the index, by name; see :data:`CacheFile`. By default there are none.
 
         Raises:
             CacheFullError: the disk has no space for the index.
@@ -196,7 +202,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Return whether a cache has samples that an earlier cache lacks. Compare the keys, or the numbers of samples without keys."""
+    """Return whether a cache has samples that an earlier cache lacks: other keys or, if samples have no keys, more samples."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 
