@@ -140,12 +140,12 @@ class _Report:
         if first != last:
             raise PipelineError(
                 f"{self._place} is at {self._batch}, but other ranks are at other batches (batches {first[1]} to {last[1]}, loops "
-                f"{first[0]} to {last[0]}); run the same loops in the same order on all ranks, and leave them at the same step"
+                f"{first[0]} to {last[0]}); run the same loops in the same order on all ranks, and end each loop at the same step"
             )
         size = self._ranks.world_size
         if report < -size:
             raise PipelineError(
-                f"{self._place} stops at {self._batch}, because the loader of rank {-report - 1 - size} raised an error; see the log of "
+                f"{self._place} stopped at {self._batch}, because the loader of rank {-report - 1 - size} raised an error; see the log of "
                 "that rank"
             )
         return -report - 1 if report else None
@@ -163,19 +163,19 @@ class _Report:
                 if seconds % _REPORT_AFTER == 0:
                     log.warning("%s has waited for %d s at %s%s", self._place, seconds, self._batch, self._missing())
             raise PipelineError(
-                f"{self._place} has waited for {self._timeout:g} s (end_timeout) at {self._batch}{self._missing()}; look for the "
+                f"{self._place} has waited for {self._timeout:g} s (end_timeout) at {self._batch}{self._missing()}; find the "
                 "cause in the logs of the other ranks, or pass a greater end_timeout"
             )
         except RuntimeError as error:
             raise PipelineError(
-                f"{self._place} waited at {self._batch} to learn whether all ranks have it, but another rank has ended; look for the first "
-                f"error in the logs of the other ranks ({error})"
+                f"{self._place} waited at {self._batch} to learn whether all ranks have this batch, but another rank has ended; find the "
+                f"first error in the logs of the other ranks ({error})"
             ) from error
 
     def _missing(self) -> str:
         missing = [str(rank) for rank in self._ranks.missing(self._batch) if rank != self._ranks.rank]
-        where = f"; the ranks that do not wait there: {', '.join(missing)}" if missing else ""
-        return f" to learn whether all ranks have it{where}"
+        where = f"; these ranks do not wait there: {', '.join(missing)}" if missing else ""
+        return f" to learn whether all ranks have this batch{where}"
 
 
 def _next(batches: Iterator[Ready]) -> Ready | Exception:
@@ -191,7 +191,7 @@ def _rest(batches: Iterator[Ready], who: str) -> Iterator[Ready]:
     for left_out in range(1, _MOST + 1):
         ready = next(batches)
         if ready.is_end:
-            log.warning("%s leaves out %d of its batches", who, left_out)
+            log.warning("%s drops its last %d batches", who, left_out)
             yield ready
             return
-    log.warning("%s leaves out more than %d of its batches", who, _MOST)
+    log.warning("%s drops more than %d batches", who, _MOST)

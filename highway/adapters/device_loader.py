@@ -190,7 +190,7 @@ class _Moved:
             try:
                 moved = self._mover.move(batch)
             except Exception as error:
-                error.add_note(f"highway: raised for batch {number} of the loop, on its way to the device")
+                error.add_note(f"highway: raised when batch {number} of the loop was copied to the device")
                 raise
             yield Ready(moved, position)
         yield Ready(None, position_of(self._loader), True)

@@ -14,7 +14,9 @@ try:
 except ImportError as error:
     from highway.errors import ConfigError
 
-    raise ConfigError("highway.adapters.jax needs jax: pip install jax, or as https://docs.jax.dev says for your accelerator") from error
+    raise ConfigError(
+        "highway.adapters.jax needs jax: pip install jax; https://docs.jax.dev shows the command for each accelerator"
+    ) from error
 
 from highway.adapters.common_end import TIMEOUT, CommonEnd, expect_one_rank
 from highway.adapters.device_loader import DeviceLoader
@@ -104,7 +106,9 @@ class _Put:
             return jax.device_put(value, self.sharding)
         array, place = np.asarray(value), f"item{jax.tree_util.keystr(path)}"
         if array.dtype.kind in "USOMmV" and array.dtype.name not in _EXTENDED:
-            raise TypeError(f"to_device: {place} is an array of {array.dtype}, which JAX has none of; convert it, or leave it out (Select)")
+            raise TypeError(
+                f"to_device: {place} is an array of {array.dtype}, a dtype that JAX does not support; convert it, or remove it with Select"
+            )
         if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and not jax.config.jax_enable_x64:
             _expect_to_fit(array, place)
         if not isinstance(self.sharding, jax.sharding.Sharding):
@@ -116,8 +120,8 @@ class _Put:
         rows, parts = len(array) if array.ndim else 1, _parts(self.sharding, array.ndim)
         if rows % parts:
             raise ValueError(
-                f"to_device: {place} has {rows} rows, which do not divide into {parts} parts; the sharding has one for each of this "
-                "process's devices. Make all batches a multiple of that, and leave out the last if it is shorter (drop_last=True)"
+                f"to_device: {place} has {rows} rows, which cannot be divided evenly among the {parts} parts of the sharding in this "
+                f"process; use a batch size that is a multiple of {parts}, and drop a shorter last batch (drop_last=True)"
             )
 
 
@@ -130,8 +134,8 @@ def _expect_to_fit(array: np.ndarray, place: str) -> None:
     if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
         wrong = array.max() if array.max() > limits.max else array.min()
         raise OverflowError(
-            f"to_device: {place} holds {wrong}, which {limits.dtype} has no room for, and JAX makes {array.dtype} that; call "
-            'jax.config.update("jax_enable_x64", True) first, or map it to smaller numbers'
+            f"to_device: {place} contains {wrong}, which does not fit into {limits.dtype}, but JAX converts {array.dtype} to "
+            f'{limits.dtype}; call jax.config.update("jax_enable_x64", True) first, or map the values to smaller numbers'
         )
 
 

@@ -19,12 +19,14 @@ try:
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 except ImportError as error:
     raise ConfigError(
-        "highway.adapters.keras needs keras 3.6 or later: pip install keras, and one of tensorflow, jax and torch, as KERAS_BACKEND says"
+        "highway.adapters.keras needs keras 3.6 or later: pip install keras, and the backend that KERAS_BACKEND selects (tensorflow, "
+        "jax or "
+        "torch)"
     ) from error
 
 _IN_AN_EPOCH = (
-    "state_dict: Keras takes batches of the pipeline ahead of its training steps; call state_dict() at the end of an epoch, such as in "
-    "on_epoch_end of a callback"
+    "state_dict: in an epoch, Keras has already read batches that it has not trained on; call state_dict() at the end of an epoch, such "
+    "as in on_epoch_end of a callback"
 )
 HELD = 5  # maximum number of batches that Keras reads before it trains, including batches that TensorFlow reads in advance
 
@@ -203,7 +205,11 @@ class _Passes:
             self._begin = self._position()
         for count, (item, position) in enumerate(itertools.chain(tuple(self._held), self._further()), start=1):
             if number != self._number:
-                raise PipelineError("dataset: another pass over it has begun; a pipeline has one at a time, so give each fit its own")
+                raise PipelineError(
+                    "dataset: another pass over this dataset has begun, but a pipeline supports only one pass at a "
+                    "time; use a separate pipeline "
+                    "for each fit"
+                )
             self._is_done = count == self._steps
             self._tell(PipelineError(_IN_AN_EPOCH) if self.is_taken_ahead else position)
             yield self._weighted(item)
@@ -217,8 +223,8 @@ class _Passes:
             raise PipelineError("dataset: the pipeline yields no batches")
         if self._taken < self._steps:
             raise PipelineError(
-                f"dataset: the epoch had {self._taken} batches, and should have {self._steps}; give dataset(pipeline, steps=...) as many "
-                "as it has, or 0 where that is not known, such as where a stage leaves out batches"
+                f"dataset: the epoch had {self._taken} batches, but steps={self._steps}; pass the number of batches, dataset(pipeline, "
+                "steps=...), or steps=0 if the number is unknown, such as if a stage drops batches"
             )
 
     def _further(self) -> Iterator[tuple[Any, Any]]:
@@ -253,10 +259,10 @@ class _Passes:
         batch = tuple(item) if isinstance(item, (tuple, list)) else (item,)
         if len(batch) > 3:
             raise PipelineError(
-                f"dataset: items have {len(batch)} fields; Keras takes x, (x, y) or (x, y, sample_weight), where x and y may be dicts"
+                f"dataset: items have {len(batch)} fields; Keras accepts x, (x, y) or (x, y, sample_weight), where x and y can be dicts"
             )
         if self.class_weight is None or len(batch) == 1:
             return batch
         if len(batch) == 3:
-            raise PipelineError("dataset: items have sample weights already; give fit no class_weight")
+            raise PipelineError("dataset: the items already have sample weights; remove class_weight from fit()")
         return *batch, data_adapter_utils.class_weight_to_sample_weights(batch[1], self.class_weight)

@@ -84,7 +84,8 @@ def _columns(item: Any) -> dict[str, Any]:
     lengths = {name: len(value) if value.ndim else None for name, value in columns.items()}
     if None in lengths.values() or len(set(lengths.values())) != 1:
         raise PipelineError(
-            f"to_ray_dataset: an item must be a batch, a field's rows behind one another; these have {lengths}; add Batch()"
+            f"to_ray_dataset: an item must be a batch, whose fields all have the same number of rows; the fields have {lengths} rows; add "
+            "Batch()"
         )
     return columns
 

@@ -25,8 +25,8 @@ from highway.engine import Pipeline
 from highway.errors import PipelineError
 
 _NOT_TOLD = (
-    "state_dict: TensorFlow takes items of the pipeline ahead of your loop, and only a loop over to_dataset(pipeline) itself tells which "
-    "items it has received; call state_dict() there, or after a block `with to_dataset(pipeline) as dataset:`"
+    "state_dict: TensorFlow has already read items that your loop has not received; call state_dict() in a loop directly over "
+    "to_dataset(pipeline), or after a block `with to_dataset(pipeline) as dataset:`"
 )
 HELD = 4  # maximum number of items that TensorFlow has read and the loop has not received
 ENDLESS = 2**62  # more items than any epoch has
@@ -217,7 +217,7 @@ class Loops:
             self._held = [item]
             self._take()
             return item
-        raise ValueError("to_dataset: the pipeline yields nothing, so that no item says what they are; give signature=")
+        raise ValueError("to_dataset: the pipeline yields no item, so the types of the items are unknown; pass signature=")
 
     def begin(self) -> int:
         """Begin a loop, and return its number."""
@@ -298,7 +298,9 @@ class Loops:
             try:
                 if number != self._number and not self._errors_end_it:
                     raise PipelineError(
-                        "to_dataset: another loop over the dataset has begun, or its with block has ended; a pipeline has one at a time"
+                        "to_dataset: another loop over the dataset has begun, or its with block has ended; a pipeline supports only one "
+                        "loop at a "
+                        "time"
                     )
                 for item in self._held or self._items if number == self._number else ():
                     if not self._held:

@@ -86,7 +86,7 @@ def arrays_of(spec: Any, value: Any, place: str) -> list[np.ndarray]:
         expected: Any = dict if isinstance(spec, dict) else (tuple, list)
         if not isinstance(value, expected) or set(value if isinstance(value, dict) else range(len(value))) != set(names):
             what = f"fields {', '.join(map(repr, value))}" if isinstance(value, dict) else f"{type(value).__name__} of {np.size(value)}"
-            raise ValueError(f"to_dataset: {place} has {what}; the signature has {', '.join(map(repr, names))}. {_WAY_OUT}")
+            raise ValueError(f"to_dataset: {place} has {what}, but the signature has {', '.join(map(repr, names))}. {_WAY_OUT}")
         return [array for name in names for array in arrays_of(spec[name], value[name], f"{place}[{name!r}]")]
     if not isinstance(spec, tf.RaggedTensorSpec):
         return [_checked(_array(value, place), spec.dtype, spec.shape, place)]
@@ -95,12 +95,14 @@ def arrays_of(spec: Any, value: Any, place: str) -> list[np.ndarray]:
     return [values, np.cumsum([0, *map(len, rows)], dtype=np.int64)]
 
 
-_WAY_OUT = "Give to_dataset(signature=...) what all items have in common, or make them alike before"
+_WAY_OUT = "Pass a signature that fits all items, to_dataset(signature=...), or give all items the same fields, types and shapes"
 
 
 def _checked(array: np.ndarray, dtype: Any, shape: Any, place: str) -> np.ndarray:
     if _dtype(array, place) != dtype or not shape.is_compatible_with(array.shape):
-        raise ValueError(f"to_dataset: {place} is {array.dtype} {array.shape}; the signature has {dtype.name} {tuple(shape)}. {_WAY_OUT}")
+        raise ValueError(
+            f"to_dataset: {place} is {array.dtype} {array.shape}, but the signature has {dtype.name} {tuple(shape)}. {_WAY_OUT}"
+        )
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -113,7 +115,7 @@ def _array(value: Any, place: str) -> np.ndarray:
     if narrow is None:
         return array
     if array.dtype.kind == "i" and not np.array_equal(array.astype(narrow), array):
-        raise ValueError(f"to_dataset: {place} is {value!r}, which int32 has no room for; make it an array, such as np.int64(value)")
+        raise ValueError(f"to_dataset: {place} is {value!r}, which does not fit into int32; make it an array, such as np.int64(value)")
     return array.astype(narrow)
 
 
@@ -121,5 +123,7 @@ def _dtype(array: np.ndarray, place: str) -> Any:
     try:
         return tf.string if array.dtype.kind in "USO" else tf.as_dtype(array.dtype)
     except TypeError as error:
-        error.add_note(f"to_dataset: {place} is an array of {array.dtype}, which tensors cannot be; convert it, or leave it out")
+        error.add_note(
+            f"to_dataset: {place} is an array of {array.dtype}, a dtype that tensors do not support; convert it, or remove it with Select"
+        )
         raise

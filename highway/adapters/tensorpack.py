@@ -115,7 +115,7 @@ class DataFlowSource:
         try:
             return len(self.dataflow)
         except NotImplementedError as error:
-            raise TypeError(f"{type(self.dataflow).__name__} does not say how many datapoints it has") from error
+            raise TypeError(f"{type(self.dataflow).__name__} has no length; define its __len__") from error
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()

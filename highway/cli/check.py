@@ -40,7 +40,7 @@ def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""
         count = f" x {role.replicas}" if role.replicas > 1 else ""
-        stages = " -> ".join(labels(topology, role.name)) or "(no stages here)"
+        stages = " -> ".join(labels(topology, role.name)) or "(no stages in this file)"
         yield f"role {role.name}{count}{where}{' (external)' if role.external else ''}: {stages}"
         if needs := other_ranks(topology, role.name):
             yield f"  {needs}"
@@ -51,9 +51,11 @@ def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
     for host in plan.hosts:
         if needed := memory(plan, host):
             parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in needed.items())
-            yield f"host {host}: links may hold {sum(needed.values()):,g} MB there ({parts})"
+            yield f"host {host}: the buffers of the links can use {sum(needed.values()):,g} MB ({parts})"
     yield from (passed_over := not_imported(topology))
     warnings = list(lonely_urls(topology))
     yield from (f"warning: {sentence}" for sentence in warnings)
-    where = f", also on {on}" if on else ""
-    yield f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}{where}{', but see above' if warnings else ''}"
+    where = f", also for {on}" if on else ""
+    yield (
+        f"{topology.path}: no errors{' in the checked parts' if passed_over else ''}{where}{'; see the warnings above' if warnings else ''}"
+    )

@@ -140,7 +140,7 @@ def _cores() -> Finding:
     found = f"{usable} of {all_cores} are usable: the default number of workers is {usable}"
     if usable < all_cores:
         return Finding(
-            "cores", found, f"The CPU affinity or the cgroup's CPU quota withholds {all_cores - usable} cores from this process; raise it."
+            "cores", found, f"This process cannot use {all_cores - usable} cores; extend its CPU affinity or the CPU quota of its cgroup."
         )
     return Finding("cores", found)
 

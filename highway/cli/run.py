@@ -37,7 +37,7 @@ def add_role_options(parser: argparse.ArgumentParser) -> None:
     add("--role", metavar="ROLE", help="run only this role; by default, each role runs in its own process")
     add("--replica", type=int, metavar="I", help="the number of this process within the role, from 0")
     add("--host", metavar="NAME", help="run the processes that the file assigns to this host")
-    add("--local", action="store_true", help="treat this machine as every host of the file (the default without --role and --host)")
+    add("--local", action="store_true", help="use this machine in place of all hosts of the file (the default without --role and --host)")
     add(
         "--any-order",
         action="store_true",

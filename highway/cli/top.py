@@ -30,9 +30,9 @@ WIDE = 200  # maximum characters in a line of a table if there is no terminal
 
 _PHASES = {"running": "green", "failed": "red", "waiting": "yellow", "starting": "yellow"}
 _REPLICAS = ("role", "host", "phase", "items/s", "MB/s", "busiest stage", "busy", "queues", "gaps", "errors", "restarts")
-_LINKS = ("link", "sent", "received", "under way or lost", "items/s", "MB/s", *FAULTS)
+_LINKS = ("link", "sent", "received", "not received", "items/s", "MB/s", *FAULTS)
 _LEFT = ("role", "host", "phase", "busiest stage", "link")
-_SHORT = {"under way or lost": "not there", "duplicates": "twice", "malformed": "bad"}
+_SHORT = {"not received": "missing", "duplicates": "repeats", "malformed": "bad"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -149,10 +149,10 @@ def moved(
         how, way_out = (
             ("with another mixture", "with the same mixture") if is_remixed else ("on other ranks", "on the same number of ranks")
         )
-        way_out += "" if any(map(_spans_epochs, stages)) else ", or from states between two epochs"
+        way_out += "" if any(map(_spans_epochs, stages)) else ", or from states that were saved between two epochs"
         raise PipelineError(
-            f"load_state_dict: {obstacle} cannot resume {how} in the middle of an epoch, not even from the states of all ranks: it keeps "
-            f"data of earlier epochs, parts of items, or data that only its rank has; resume {way_out}"
+            f"load_state_dict: {obstacle} cannot resume {how} in the middle of an epoch, even from the states of all ranks, because it "
+            f"keeps data of earlier epochs, parts of items, or data of one rank only; resume {way_out}"
         )
     why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, but this is {_shown(ranks)}"
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])
@@ -243,7 +243,7 @@ def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
         does = "carries data from one epoch to the next" if spans is not source else "has a position that fits only its rank"
         return f"{other} is impossible, because {spans.stage.name} {does}"
     if name := _obstacle(stages):
-        return f"{other} is possible only between epochs, because {name} keeps parts of items, or data that only its rank has"
+        return f"{other} is possible only between epochs, because {name} keeps parts of items, or data of one rank only"
     if source.traits.indivisible:
         return f"{other} is possible only between epochs, because {source.traits.indivisible}"
     if (running := next((running for running in rest if not running.stage.keeps_count), None)) is None:

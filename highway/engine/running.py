@@ -244,10 +244,11 @@ class RunningStage:
             maker = self.before[made_of.stage or 0]
             if not made_of.is_known or remake_of(maker.stage.op, maker.traits) is None:
                 return (
-                    f"state_dict: {maker.stage.name} does not declare how to make its items again, but some of them wait in "
-                    f"{self.stage.name}; yield Stamped(item, items.passport) if the item is the last input or a part of it, otherwise "
-                    "Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare Traits(remake=...); if it has a pipeline "
-                    "with a Cache, put the stages of this pipeline into the outer pipeline"
+                    f"state_dict: {maker.stage.name} does not declare how to make its items again, but some of its items wait in "
+                    f"{self.stage.name}. Change {maker.stage.name}: if an item is the last input or a part of it, yield Stamped(item, "
+                    "items.passport). Otherwise yield Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare "
+                    f"Traits(remake=...). If {maker.stage.name} contains a pipeline with a Cache, put the stages of that pipeline into the "
+                    "outer pipeline"
                 )
             remaining.extend(one.made_of for one in made_of.inputs if one.made_of)
         return ""

@@ -19,7 +19,7 @@ IDLE: Final = 3
 
 FREE = 0.5  # more workers help only if at least this number of cores is free
 SHORTEST = 0.1  # minimum seconds that a pipeline must have run to find its bottleneck
-TOO_SHORT = f"It has run for less than {SHORTEST:g} s, which is too short to find the bottleneck."
+TOO_SHORT = f"The measurement covers less than {SHORTEST:g} s, which is too short to find the bottleneck."
 
 _LOST_WORKERS = ("abandoned_threads", "ended_processes")  # counters of a stage with a timeout
 _HEADINGS = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
@@ -237,14 +237,14 @@ class PipelineStats:
         if last.shape == "sink" and waited > 0.5:
             return f"The receivers of {last.name} are the bottleneck: {last.name} waited {percent(waited)} of its time for them."
         if not last.items:
-            return "Nothing has passed through yet."
+            return "No item has passed through the pipeline yet."
         if self.seconds < SHORTEST and sum(stage.busy for stage in self.stages) < SHORTEST:
             return TOO_SHORT
         if last.capacity and waited > 0.5:
-            return f"The consumer is the bottleneck: {last.name} waited {percent(waited)} of its time to hand on its items."
+            return f"The consumer is the bottleneck: {last.name} waited {percent(waited)} of its time for the consumer to take items."
         stage = max(self.stages, key=lambda s: s.share(s.busy))
         if stage.share(stage.busy) < 0.5:
-            return "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
+            return "No stage limits the rate: the limit is outside the stages (a link, a disk, the consumer)."
         if stage.shape == "map":
             advice = more_cores([more_workers(stage, self.cores)], self.cores, max(self.cores_used, self.load))
         else:
@@ -264,7 +264,7 @@ class PipelineStats:
     def lost_workers(self) -> list[str]:
         """One line for each stage that has lost threads or processes because of its ``timeout``."""
         return [
-            f"{stage.name}: {count} {name.replace('_', ' ')}, in calls that took longer than timeout= of the stage."
+            f"{stage.name}: {count} {name.replace('_', ' ')}, because calls took longer than the stage's timeout."
             for stage in self.stages
             for name in _LOST_WORKERS
             if isinstance(count := stage.counters.get(name), int)
@@ -303,13 +303,13 @@ class PipelineStats:
 
 def one_thread(shape: Shape) -> str:
     """Return advice for a slow source, stream or sink. These shapes have only one thread."""
-    batches = " or, if it does little for each item, have it yield batches" if shape == "source" else ""
-    return f"a {shape} has one thread: move work from it into a map{batches}"
+    batches = ", or, if the work for each item is small, yield batches" if shape == "source" else ""
+    return f"a {shape} has only one thread: move part of its work into a map{batches}"
 
 
 BEYOND_CORES = (
-    "run it in Processes if it is Python code, of which one thread runs at a time; more workers than cores help only if it waits for files "
-    "or a network"
+    "if it is Python code, run it in Processes, because only one thread at a time can run Python code; more workers than cores help only "
+    "if it waits for files or a network"
 )
 """Advice for a slow map that has a worker for each core. ``stats()`` and ``highway bench`` print it."""
 
@@ -332,8 +332,8 @@ def more_cores(ways: Sequence[str], cores: int, used: float, where: str = "") ->
         where: The machine in the text, such as ``" of gpu1"``; empty for this machine.
     """
     if not cores:
-        return f"{', or '.join(ways)}, while there are cores"
+        return f"{', or '.join(ways)}, as long as cores are free"
     if used > cores - FREE:
         what = f"all {cores} cores{where} are in use" if cores > 1 else f"the only core{where} is in use"
-        return f"{what}, so more workers would not help: have it do less, or move it to another machine"
+        return f"{what}, so more workers would not help: reduce its work, or move it to another machine"
     return f"{', or '.join(ways)}: {cores - used:.1f} of {cores} cores{where} are free"

@@ -58,7 +58,7 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
         return edge
     figures = [_rate_text(_rates(edge, samples))]
     if link.missing:
-        figures.append(f"{link.missing:,} under way or lost")
+        figures.append(f"{link.missing:,} not received")
     alarms = tuple(f"{count:,} {what if count > 1 else what.removesuffix('s')}" for what, count in link.faults.items() if count)
     return replace(edge, figures=tuple(figures), alarms=alarms)
 

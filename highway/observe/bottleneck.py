@@ -49,12 +49,15 @@ def bottleneck(samples: Sequence[Sample]) -> str:
         if role.ends.sends not in received and role.share(role.last, "blocked") > FULL:
             what = f"The receiver of the link {role.ends.sends}" if role.ends.sends else f"The consumer of {role.name}"
             waited = percent(role.share(role.last, "blocked"))
-            return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to pass on its items."
+            return (
+                f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to "
+                f"{'send' if role.ends.sends else 'pass on'} items."
+            )
     busiest, stage = _busiest(roles)
     if busiest.share(stage, "busy") >= FULL:
         return _advice(busiest, stage, samples)
     if not any(one.items for role in roles.values() for figures in role.stages.values() for one in figures):
-        return "No items passed through in this time."
+        return "No items passed through the stages during the measurement."
     return _slow_link(roles) or "No stage limits the rate: the limit is outside the stages (a link, a disk, the consumer)."
 
 
@@ -113,5 +116,8 @@ def _slow_link(roles: Mapping[str, _Role]) -> str:
                 sends, receives = sender.share(sender.last, "blocked"), receiver.share(next(iter(receiver.stages)), "starved")
                 if min(sends, receives) > FULL:
                     waited = f"{sender.name} waited {percent(sends)} of its time to send"
-                    return f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} {percent(receives)} to receive."
+                    return (
+                        f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} waited {percent(receives)} "
+                        f"of its time to receive."
+                    )
     return ""

@@ -107,8 +107,12 @@ def _ends(state: ReplicaState, ends: Ends) -> Iterator[tuple[list[str], Mapping[
 
 
 def _losses(snapshot: Snapshot) -> Iterator[Metric]:
-    missing = GaugeMetricFamily("highway_link_missing", "Messages that were sent and not received: under way, or lost.", labels=("link",))
-    lost = CounterMetricFamily("highway_link_lost", "Messages lost since a process at an end of the link has ended.", labels=("link",))
+    missing = GaugeMetricFamily(
+        "highway_link_missing", "Messages that were sent but not received. They are still in transit, or lost.", labels=("link",)
+    )
+    lost = CounterMetricFamily(
+        "highway_link_lost", "Messages that were lost when processes at the ends of the link ended.", labels=("link",)
+    )
     for link, loss in snapshot.losses.items():
         missing.add_metric([link], loss.missing)
         lost.add_metric([link], loss.lost)

@@ -238,7 +238,9 @@ def _missing_ends(plan: Plan, link: str, spec: LinkSpec, uses: Mapping[str, Coll
         for role in names(spec, side):
             if role in uses and (link, direction) not in uses[role] and not (plan.roles[role].external and not plan.roles[role].stages):
                 yield (plan.location / "links" / link / side).error(
-                    f"{role} {direction}s on the link {link}, but none of its stages is {WRITES[direction]}: {{link: {link}}}"
+                    f"the role {role} must {direction} on the link {link}, but has no stage {WRITES[direction]}: {{link: {link}}}; add "
+                    f"this stage, "
+                    f"or remove {role} here"
                 )
 
 

@@ -93,9 +93,9 @@ class Components:
                 return found
         advice = new_class(name) or did_you_mean(name, self.names(hint)) or "; `highway list` shows all"
         if hint is Dataset and not (advice.endswith("?") or new_class(name)):
-            advice += f"; write a path with a slash, as  ./{name}"
+            advice += f"; if it is a path, write it with a slash: ./{name}"
         elif re.fullmatch(r"\w+(\.\w+)+", name):
-            advice = "; a class of your own is written package.module:Class"
+            advice = "; to name your own class, write package.module:Class"
         raise location.error(f"unknown {'dataset' if hint is Dataset else 'component'} {name!r}{advice}")
 
     def describe(self, name: str, width: int = WIDTH) -> str:

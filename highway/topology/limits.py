@@ -30,7 +30,7 @@ def loss(plan: Plan, link: str) -> list[str]:
     is_drained = spec.over.departure == "at once" or named(spec.codec).has_envelopes
     sentences = [
         f"if {receivers} is slow: nothing is lost, {senders} waits",
-        f"if {receivers} is drained: {'nothing is' if is_drained else 'the messages on their way to it are'} lost",
+        f"if {receivers} is drained: {'nothing is' if is_drained else 'the messages in transit to it are'} lost",
         f"if {receivers} is killed: the messages that were sent to it and that it has not passed on are lost, {waiting}",
         f"if {senders} is killed: its messages that wait to be sent are lost",
     ]

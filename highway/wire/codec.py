@@ -27,8 +27,8 @@ class Message(NamedTuple):
 
 
 _OTHER = (
-    "the message has {frames} frames; expected {expected}: the sender uses another codec (set codec={other} here, or use this codec "
-    "there), or a topic (add #topic to the URL here too)"
+    "the message has {frames} frames; expected {expected}. If the sender uses another codec, set codec={other} here, or this codec at "
+    "the sender. If the URL of the sender has a topic, add the same #topic to this URL"
 )
 
 

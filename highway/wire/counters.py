@@ -21,11 +21,13 @@ class LinkCounter(NamedTuple):
 
 
 LINK_COUNTERS: Final[Mapping[str, LinkCounter]] = {
-    "messages": LinkCounter("Messages that a ZMQSource received, or a ZMQSink sent; ends of streams not counted."),
-    "bytes": LinkCounter("Bytes of them."),
-    "gaps": LinkCounter("Messages that a receiver found missing.", "sent, but dropped on the way here: this subscriber is too slow", True),
-    "late": LinkCounter("Messages sent before the receiver was there.", "sent before this subscriber was there"),
-    "duplicates": LinkCounter("Messages that came twice.", "came twice", True),
+    "messages": LinkCounter("Messages that a ZMQSource received or a ZMQSink sent, without the messages that end a stream."),
+    "bytes": LinkCounter("Bytes of the messages that a ZMQSource received or a ZMQSink sent."),
+    "gaps": LinkCounter(
+        "Messages that were sent but did not arrive.", "sent, but dropped before they arrived: this subscriber is too slow", True
+    ),
+    "late": LinkCounter("Messages that were sent before the receiver connected.", "sent before this subscriber connected"),
+    "duplicates": LinkCounter("Messages that arrived twice.", "arrived twice", True),
     "malformed": LinkCounter("Messages that could not be decoded.", "could not be decoded", True),
 }
 FAULTS: Final = tuple(name for name, counter in LINK_COUNTERS.items() if counter.is_fault)

@@ -168,7 +168,7 @@ def _end(code: int, data: bytes) -> Any:
         raise FrameError(f"the message contains an extension type with code {code}; expected only the standard types of msgpack")
     values = msgpack.unpackb(data, max_array_len=2)
     if not isinstance(values, list) or list(map(type, values)) != [bytes, int]:
-        raise FrameError("the end of a stream has no name of the sender, or no count")
+        raise FrameError("the message that ends a stream lacks the name of the sender or the number of messages")
     sender, number = values
     check_sender(sender, number)
     return StreamEnd(sender, number)

@@ -192,7 +192,7 @@ def directory(url: str) -> Directory:
     if _directory is None:
         raise LinkError(
             None,
-            f"{url}: this URL has a name, which needs a rendezvous, but this process has none; start the process with `highway "
+            f"{url}: the name in this URL needs a rendezvous, but this process has none; start the process with `highway "
             f"run --rendezvous folder:PATH`",
         )
     return _directory

@@ -86,7 +86,7 @@ class LinkSender:
                 if link.bind and has_marks:
                     self._caretaker = Caretaker(pausable)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, threads cannot start after the script has ended
-                log.info("%s: receivers cannot announce that they leave, so they lose the messages on their way: %s", link, error)
+                log.info("%s: receivers cannot announce that they leave, so messages to a leaving receiver can be lost: %s", link, error)
         self.tap = open_tap(link)
 
     def attach(self, link: Link) -> None:
@@ -103,7 +103,7 @@ class LinkSender:
                 log.warning("%s: waiting for receivers; %d of %d are connected", self._link, peers.live, wanted)
                 told = float("inf")
             if here().draining:
-                log.info("%s: drained before its receivers came, so nothing was sent", self._link)
+                log.info("%s: the pipeline was drained before a receiver connected, so nothing was sent", self._link)
                 return False
             _wait()
         return True
@@ -173,7 +173,7 @@ class LinkSender:
                 since = None
                 continue
             if not (peers.seen or self._number or tally.here()[tally.RECEIVED]):
-                log.info("%s: drained before its receivers came, so nothing was sent", self._link)
+                log.info("%s: the pipeline was drained before a receiver connected, so nothing was sent", self._link)
                 return False
             since = now if since is None else since
             if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # an earlier receiver may reconnect

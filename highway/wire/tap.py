@@ -46,7 +46,7 @@ def open_tap(link: Link) -> Tap | None:
                 link,
             )
             return None
-        log.info("%s: the tap is disabled, so no viewer can connect to this end of the link: %s", link, error)
+        log.info("%s: the tap cannot be opened, so no viewer can connect to this end of the link: %s", link, error)
         return None
 
 

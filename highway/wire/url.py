@@ -186,7 +186,7 @@ def joined(links: Sequence[Link]) -> Link:
         if why and set(link.transports) != set(first.transports):
             raise ConfigError(f"'{link}' and '{first}' cannot share a socket: {why[0]}")
         if _settings(link) != _settings(first):
-            raise ConfigError(f"'{link}' and '{first}' cannot share a socket: scheme, options and topic must be the same")
+            raise ConfigError(f"'{link}' and '{first}' cannot share a socket: their schemes, options and topics must be equal")
     parts = zip(*((link.urls, link.transports, link.locations) for link in links), strict=True)
     urls, transports, locations = (tuple(itertools.chain(*each)) for each in parts)
     return dataclasses.replace(first, urls=urls, transports=transports, locations=locations)
@@ -213,7 +213,7 @@ def kind_of(url: str | Sequence[str]) -> Kind:
     if scheme not in SCHEMES:
         known = "" if scheme not in TRANSPORTS else f", such as zsub+{scheme} or zpush+{scheme}"
         raise ConfigError(
-            f"'{first}': expected a scheme, which selects the socket and the end that binds{known or did_you_mean(scheme, SCHEMES)}"
+            f"'{first}': the scheme must select the type of socket and the end that binds{known or did_you_mean(scheme, SCHEMES)}"
         )
     return SCHEMES[scheme][0]
 
@@ -226,14 +226,16 @@ def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: Link
     kind, binds = _scheme(url, scheme, direction, bind)
     if scheme in TRANSPORTS:
         if name is not None:
-            raise ConfigError(f"'{url}': '{scheme}' is a transport itself; remove '+{name}', or name a kind: zpush+{scheme}")
+            raise ConfigError(
+                f"'{url}': '{scheme}' is a transport, and a URL can have only one; remove '+{name}', or use a scheme such as zpush+{scheme}"
+            )
         name = scheme
     name = _DEFAULT.name if name is None else name
     if name not in TRANSPORTS:
         raise ConfigError(f"'{url}': unknown transport '{name}'{did_you_mean(name, TRANSPORTS)}")
     transport = TRANSPORTS[name]
     if KINDS[kind].fans_out and not transport.publishes:
-        raise ConfigError(f"'{url}': {name} links push and pull; use zpush+{name} and zpull+{name}, or {scheme}+ipc")
+        raise ConfigError(f"'{url}': the transport {name} supports only push and pull; use zpush+{name} and zpull+{name}, or {scheme}+ipc")
     location = _location(url, transport, match["location"], binds)
     topic = match["topic"] or ""
     if topic and not KINDS[kind].fans_out:
@@ -252,11 +254,12 @@ def _scheme(url: str, scheme: str, direction: Direction, bind: bool | None) -> t
     kind, binds = SCHEMES[scheme]
     if KINDS[kind].direction != direction:
         fitting = [name for name, (other, _) in SCHEMES.items() if KINDS[other].direction == direction]
-        raise ConfigError(f"'{url}': {scheme} can only {KINDS[kind].direction}; to {direction}, expected one of {', '.join(fitting)}")
+        raise ConfigError(f"'{url}': {scheme} can only {KINDS[kind].direction}; to {direction}, use one of {', '.join(fitting)}")
     if bind is not None and bind != binds:
         other = next(name for name, (k, b) in SCHEMES.items() if k == kind and b == bind)
         raise ConfigError(
-            f"'{url}': bind={bind}, but {scheme} {'binds' if binds else 'connects'}; use {other}, which {'binds' if bind else 'connects'}"
+            f"'{url}': bind={bind}, but {scheme} always {'binds' if binds else 'connects'}; remove bind=, or use {other}, which "
+            f"{'binds' if bind else 'connects'}"
         )
     return kind, binds
 
@@ -264,7 +267,7 @@ def _scheme(url: str, scheme: str, direction: Direction, bind: bool | None) -> t
 def _location(url: str, transport: Transport, location: str, bind: bool) -> str:
     if not transport.has_port:
         if not location:
-            raise ConfigError(f"'{url}': no {transport.location} after '://'")
+            raise ConfigError(f"'{url}': expected a {transport.location} after '://'")
         return location
     match = _TCP.fullmatch(location.rstrip("/"))
     if not match:
@@ -273,7 +276,7 @@ def _location(url: str, transport: Transport, location: str, bind: bool) -> str:
     if int(port) > 65535:
         raise ConfigError(f"'{url}': port {port}; expected 0 to 65535")
     if not bind and (int(port) == 0 or host == "*"):
-        raise ConfigError(f"'{url}': '*' and port 0 are for the end that binds; the end that connects needs a host and a port")
+        raise ConfigError(f"'{url}': only the end that binds can use '*' or port 0; this end connects and needs the host and the port")
     return f"{host}:{port}"
 
 

@@ -137,7 +137,7 @@ def test_processes_with_different_numbers_of_batches_end_together(read):
         expected = [[list(step[rank::3]), sum(step)] for step in steps]
         assert results["uneven"] == [expected, 1, expected]
         left_out = {0: 2, 2: 4}.get(rank)
-        text = f"to_device: rank 1 has ended its epoch after 3 batches; rank {rank} leaves out {left_out} of its batches"
+        text = f"to_device: rank 1 has ended its epoch after 3 batches; rank {rank} drops its last {left_out} batches"
         assert results["logged"] == ([text] * 2 if left_out else [])
         assert results["zero"] == [[], 1]
         assert results["resumed"] == expected[1:]
@@ -182,7 +182,7 @@ def test_a_process_that_waits_longer_than_end_timeout_names_the_batch(read, tmp_
     error, _ = read(2, SLOW.replace("FOLDER", str(tmp_path)))
     assert error == (
         "PipelineError: to_device: end_together: rank 0 of 2 has waited for 5 s (end_timeout) at batch 1 of loop 0 to learn whether all "
-        "ranks have it; look for the cause in the logs of the other ranks, or pass a greater end_timeout"
+        "ranks have this batch; find the cause in the logs of the other ranks, or pass a greater end_timeout"
     )
 
 
@@ -294,8 +294,10 @@ def test_rows_go_to_the_devices_of_the_sharding(run):
 
 def test_rows_that_do_not_divide_are_said_with_their_field(run):
     [said] = run("print(error_of([{'x': np.zeros((8, 2))}, {'x': np.zeros((63, 2))}], rows))")
-    assert said.startswith("ValueError: to_device: item['x'] has 63 rows, which do not divide into 4 parts; the sharding has one for each")
-    assert "'highway: raised for batch 1 of the loop, on its way to the device'" in said
+    assert said.startswith(
+        "ValueError: to_device: item['x'] has 63 rows, which cannot be divided evenly among the 4 parts of the sharding in this"
+    )
+    assert "'highway: raised when batch 1 of the loop was copied to the device'" in said
 
 
 def test_wide_numbers_are_narrowed_only_if_they_fit(run):
@@ -311,15 +313,15 @@ def test_wide_numbers_are_narrowed_only_if_they_fit(run):
     assert (narrowed, kept) == ("int32 float32", "[1099511627776]")
     assert fits == "[<class 'jaxlib._jax.ArrayImpl'>]"
     assert wide.startswith(
-        "OverflowError: to_device: item[1] holds 2147483648, which int32 has no room for, and JAX makes int64 that; call"
+        "OverflowError: to_device: item[1] contains 2147483648, which does not fit into int32, but JAX converts int64 to int32; call"
     )
-    assert unsigned.startswith("OverflowError: to_device: item holds 4294967296, which uint32 has no room for")
+    assert unsigned.startswith("OverflowError: to_device: item contains 4294967296, which does not fit into uint32")
 
 
 def test_what_is_no_number_is_an_error_that_names_the_field(run):
     [said] = run("print(error_of([{'name': np.array(['a', 'b'])}]))")
     assert said.startswith(
-        "TypeError: to_device: item['name'] is an array of <U1, which JAX has none of; convert it, or leave it out (Select)"
+        "TypeError: to_device: item['name'] is an array of <U1, a dtype that JAX does not support; convert it, or remove it with Select"
     )
 
 

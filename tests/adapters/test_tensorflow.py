@@ -157,8 +157,8 @@ def test_lists_of_arrays_are_ragged(tf, to_dataset):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (np.zeros((2, 4), np.float32), r"item is float32 \(2, 4\); the signature has float32 \(None, 3\)\. Give to_dataset\(signature"),
-        (np.zeros((2, 3), np.float64), r"item is float64 \(2, 3\); the signature has float32 \(None, 3\)"),
+        (np.zeros((2, 4), np.float32), r"item is float32 \(2, 4\), but the signature has float32 \(None, 3\)\. Pass a signature"),
+        (np.zeros((2, 3), np.float64), r"item is float64 \(2, 3\), but the signature has float32 \(None, 3\)"),
         ((1, 2, 3, 2**40), "which does not fit into int32; make it an array"),
     ],
 )
@@ -169,8 +169,8 @@ def test_what_is_not_as_the_signature_says_is_an_error(to_dataset, second, messa
 
 def test_other_fields_are_an_error_that_names_both(to_dataset):
     for items, message in (
-        ([{"x": 1, "y": 2}, {"x": 1, "z": 2}], "item has fields 'x', 'z'; the signature has 'x', 'y'"),
-        ([(1, 2), (1, 2, 3)], r"item has tuple of 3; the signature has 0, 1\."),
+        ([{"x": 1, "y": 2}, {"x": 1, "z": 2}], "item has fields 'x', 'z', but the signature has 'x', 'y'"),
+        ([(1, 2), (1, 2, 3)], r"item has tuple of 3, but the signature has 0, 1\."),
     ):
         with Pipeline([items]) as pipeline, pytest.raises(ValueError, match=message):
             list(to_dataset(pipeline))
@@ -183,7 +183,7 @@ def test_a_dtype_that_tensors_do_not_have_is_an_error_that_names_the_field(to_da
 
 
 def test_nothing_to_see_the_signature_in_is_an_error(to_dataset):
-    with Pipeline([[]]) as pipeline, pytest.raises(ValueError, match=r"yields nothing.*give signature="):
+    with Pipeline([[]]) as pipeline, pytest.raises(ValueError, match=r"yields no item.*pass signature="):
         to_dataset(pipeline)
 
 

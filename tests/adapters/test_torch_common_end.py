@@ -163,14 +163,12 @@ def test_all_ranks_end_with_the_first_and_begin_the_next_epoch_together(tmp_path
         last = [four[0], four[1], four[2], [18, 21] if rank == 0 else [19] if rank == 1 else [20, 23]]
         assert found["uneven"] == [last, 1, last, 2]
         left_out = {0: 1, 2: 3}.get(rank)
-        text = f"to_device: rank 1 has ended its epoch after 4 batches; rank {rank} leaves out {left_out} of its batches"
+        text = f"to_device: rank 1 has ended its epoch after 4 batches; rank {rank} drops its last {left_out} batches"
         assert found["logged"] == ([text] * 2 if left_out else [])
         assert found["zero"] == [[], [], 2]
         assert found["far"][:3] == [batches_of(rank, 2)] * 2 + [2]
         assert found["far"][3] == (
-            ["to_device: rank 2 has ended its epoch after 2 batches; rank 0 leaves out more than 100 of its batches"] * 2
-            if rank == 0
-            else []
+            ["to_device: rank 2 has ended its epoch after 2 batches; rank 0 drops more than 100 batches"] * 2 if rank == 0 else []
         )
         assert found["resumed"] == [[last[step:], last] for step in range(1, 5)] + [[last, []]]
         validated = [batches_of(0, 2), batches_of(1, 2), batches_of(2, 2)][rank]
@@ -189,7 +187,7 @@ def test_a_rank_that_left_its_loop_or_ended_is_an_error_on_the_other_ranks(tmp_p
     assert all(taken == [] for taken, _ in found)
     assert "rank 0 of 3 is at batch 0 of loop 1, but other ranks are at other batches (batches 0 to 4, loops 0 to 1)" in found[0][1]
     for _, error in found[1:]:
-        assert "waited at batch 0 of loop 1 to learn whether all ranks have it, but another rank has ended; look for" in error
+        assert "waited at batch 0 of loop 1 to learn whether all ranks have this batch, but another rank has ended; find" in error
 
 
 @pytest.mark.slow
@@ -200,7 +198,7 @@ def test_a_rank_that_waits_longer_than_end_timeout_names_the_batch_and_the_ranks
         assert taken == [0]
         missing = re.fullmatch(
             rf"to_device: end_together: rank {rank} of 3 has waited for 8 s \(end_timeout\) at batch 1 of loop 0 to learn whether all "
-            r"ranks have it; the ranks that do not wait there: ([\d, ]+); look for the cause in the logs of the other ranks, or pass a "
+            r"ranks have this batch; these ranks do not wait there: ([\d, ]+); find the cause in the logs of the other ranks, or pass a "
             r"greater end_timeout",
             error,
         )

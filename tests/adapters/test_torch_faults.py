@@ -97,7 +97,7 @@ def test_an_error_of_the_collation_names_its_samples(num_workers):
 
     theirs, ours = message(data.DataLoader), message(DataLoader)
     assert theirs.splitlines()[-1] in ours
-    assert "highway: raised when samples 0, 1, 2, 3 were put into a batch" in ours
+    assert "highway: raised when samples 0, 1, 2, 3 were combined into a batch" in ours
 
 
 @WORKERS

@@ -177,7 +177,7 @@ def test_samples_that_do_not_go_together_get_the_error_of_torch_and_their_number
             list(loader)
         assert str(ours.value) == str(theirs.value)
         notes = "\n".join(ours.value.__notes__)
-        assert f"raised when samples {', '.join(map(str, range(length)))} were put into a batch" in notes
+        assert f"raised when samples {', '.join(map(str, range(length)))} were combined into a batch" in notes
         assert ("the dataset returned None for sample 1" in notes) == (length == 3)
 
 
@@ -284,7 +284,7 @@ def test_each_thread_has_a_dataset_of_its_own_if_it_is_not_thread_safe():
     ("arguments", "message"),
     [
         ({"workers": "fibres"}, "expected 'processes' or 'threads'"),
-        ({"shard": True, "rank": 1}, "rank=1, world_size=None; give both of them or none"),
+        ({"shard": True, "rank": 1}, "rank=1, world_size=None; pass both or neither"),
         ({"shard": True, "sampler": [1]}, "shard=True creates its own sampler,"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

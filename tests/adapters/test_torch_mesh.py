@@ -96,7 +96,7 @@ def test_bad_input_is_named_with_the_way_out(function):
     with pytest.raises(ConfigError, match=f"{name}: the dimensions of the mesh have no names; create it with init_device_mesh"):
         function(dist.device_mesh.DeviceMesh("cpu", [0, 1, 2, 3]), "dp")
     small = dist.device_mesh.DeviceMesh("cpu", [0, 1], mesh_dim_names=("dp",))
-    with pytest.raises(ConfigError, match=rf"{name}: rank 2 of 4 is not part of the mesh of 2 ranks \[0, 1\]; create a mesh that has all"):
+    with pytest.raises(ConfigError, match=rf"{name}: rank 2 of 4 is not part of the mesh of 2 ranks \[0, 1\]; create a mesh with all"):
         function(small, "dp")
     with pytest.raises(ConfigError, match=f"{name}: 'cuda' is neither a DeviceMesh nor a process group"):
         function("cuda")

@@ -311,7 +311,7 @@ def test_what_cannot_be_handed_over_is_an_error(fn, error, message):
 
 @pytest.mark.parametrize("stages", [[range(3), lambda item: item], [(n for n in range(3))], [[Strange()]]])
 def test_stages_that_cannot_be_sent_are_refused_when_the_pipeline_is_built(stages):
-    with pytest.raises(PipelineError, match=r"isolated=True\): .* cannot be sent to another process: .*use functions and classes"):
+    with pytest.raises(PipelineError, match=r"isolated=True\): .* cannot be sent to another process: .*define its functions and classes"):
         Pipeline(stages, isolated=True)
 
 

@@ -57,7 +57,7 @@ def test_a_wrong_url_is_wrong_usage_and_one_line(tool, url, capsys, tmp_path):
 @pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
 def test_a_url_that_can_only_send_is_wrong_usage_for_who_receives(tool, capsys):
     assert program(tool.alone)(["zpub://127.0.0.1:7880"]) == 2
-    assert "zpub can only send; to receive, expected one of zpull, zsub" in capsys.readouterr().err
+    assert "zpub can only send; to receive, use one of zpull, zsub" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tool", VIEWERS, ids=by_name)

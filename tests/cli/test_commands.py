@@ -131,7 +131,7 @@ def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder, write, 
         f"t.yaml:5: roles.a[2].Augmentations[1].evil:Map: evil:Map {said}",
         f"t.yaml:7: roles.a[3].Tee: evil:Map {said}",
         f"t.yaml:8: roles.b[0]: evil:Source {said}",
-        "t.yaml: nothing wrong in what was checked",
+        "t.yaml: no errors in the checked parts",
     ]
     assert ask("graph", "t.yaml")[1].startswith('flowchart LR\n  n0["<b>a</b><br>Source<br>Identity<br>Augmentations<br>Tee"]\n')
     assert ask("schema")[0] == ask("list")[0] == ask("unit", "t.yaml")[0] == 0
@@ -214,7 +214,7 @@ def test_a_traceback_is_shown_when_asked_for(write, ask):
 def test_a_good_file_is_shown_and_its_data_need_not_be_there(write, ask):
     reader = "ImageFileReader: {data_dir: /nowhere, batch_size: 1, shape: [8, 8]}"
     write(f"roles:\n  r:\n    replicas: 2\n    stages:\n    - {reader}\n    - $Say\n")
-    assert ask("check", "t.yaml", "--plugin", "mine") == (0, "role r x 2: ImageFileReader -> Say\nt.yaml: nothing wrong\n", "")
+    assert ask("check", "t.yaml", "--plugin", "mine") == (0, "role r x 2: ImageFileReader -> Say\nt.yaml: no errors\n", "")
 
 
 def test_one_role_runs_in_this_process_and_ends_with_a_summary(write, call):

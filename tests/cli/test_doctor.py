@@ -92,7 +92,7 @@ def test_a_quota_on_cores_is_named(monkeypatch):
     monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
     cores = found()["cores"]
     assert cores.found == "2 of 8 are usable: the default number of workers is 2"
-    assert "withholds 6 cores from this process" in cores.advice
+    assert "This process cannot use 6 cores; extend its CPU affinity" in cores.advice
 
 
 @pytest.mark.parametrize(("setting", "has_advice"), [("1", False), (None, True)])

@@ -71,7 +71,7 @@ def test_check_says_what_an_engine_cannot_do(ask, write):
     assert ask("check", write(shm))[0] == 0
     said = "a link over shm works only within one host, but each process has its own pod; use tcp with a port"
     assert ask("check", "t.yaml", "--on", "kubernetes") == (2, "", f"highway: t.yaml:3: links.raw.transport: {said}\n")
-    assert ask("check", write(FEED), "--on", "kubernetes")[1].endswith("\nt.yaml: nothing wrong, also on kubernetes\n")
+    assert ask("check", write(FEED), "--on", "kubernetes")[1].endswith("\nt.yaml: no errors, also for kubernetes\n")
 
 
 def test_a_dry_run_shows_files_and_writes_none(ask, write, folder):

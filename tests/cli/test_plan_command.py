@@ -118,8 +118,8 @@ def test_a_plan_says_what_a_rate_takes_and_what_is_short_first(figures, ask):
     for role in ("reader", "worker", "trainer"):
         assert re.search(rf"^{role} +4,000\.0 +1 +1 ", out, re.M)
     assert f"\nworker: 1 x ZMQSource, {threads} x Sleep, 1 x ZMQSink in each process\n" in out
-    assert re.search(r"^The first shortage at a higher rate: ", out, re.M)
-    assert re.search(r"^With the numbers of the file .* samples/s; the first shortage: worker: the 3 threads of Sleep\.$", out, re.M)
+    assert re.search(r"^If the rate grows, the first shortage is at [\d,]+ samples/s: ", out, re.M)
+    assert re.search(r"^With the replicas and workers in the file .* samples/s, limited by worker: the 3 threads of Sleep\.$", out, re.M)
     assert "this is not JSON" not in out
 
 
@@ -136,12 +136,11 @@ def test_a_plan_in_json_has_the_same(figures, ask):
 
 def test_memory_that_is_short_is_said_with_the_way_out(figures, ask):
     out = ask("plan", figures, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", "--cores", "4", "--memory-gb", "0.1")[1]
-    short = r"^Too little for reader and worker and trainer: memory, of which \d+% is needed\. Lower budget_mb of the links"
+    short = r"^Shortage for reader and worker and trainer: memory: \d+% of the available amount is needed\. Lower budget_mb of the links"
     assert re.search(short, out, re.M)
-    assert "The first shortage at a higher rate" not in out
+    assert "If the rate grows, the first shortage" not in out
     assert (
-        out.endswith("The speed of the network is unknown, so the network is never a shortage; pass --gbit.\n")
-        or fastest_here() is not None
+        out.endswith("The speed of the network is unknown, so the plan ignores the network; pass --gbit.\n") or fastest_here() is not None
     )
 
 

@@ -80,7 +80,7 @@ def test_the_answer_where_the_trainer_is_elsewhere():
 
 def test_a_run_that_was_too_short_or_has_begun_nothing_gets_no_advice():
     short = [state(one.role, seconds=0.05, sink_starved=0.04 if one.role == "trainer" else 0.0) for one in run_of(0.9)]
-    assert answer(short, ENDS).endswith("It has run for less than 0.1 s, which is too short to find the bottleneck.")
+    assert answer(short, ENDS).endswith("The measurement covers less than 0.1 s, which is too short to find the bottleneck.")
     assert answer([ReplicaState("reader", phase="failed")], ENDS) == ""
 
 

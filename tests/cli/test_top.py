@@ -198,6 +198,6 @@ def test_threads_and_processes_that_a_time_limit_has_cost_are_shown():
     console = Console(width=200)
     with console.capture() as shown:
         console.print(render("feed", View([Sample(state, state.stats)])))
-    assert f"{state.name}, read: 3 abandoned threads, in calls that took longer than timeout= of the stage." in shown.get()
-    assert f"{state.name}, slow: 1 ended processes, in calls that took longer than timeout= of the stage." in shown.get()
-    assert "read: 3 abandoned threads, in calls" in str(state.stats)
+    assert f"{state.name}, read: 3 abandoned threads, because calls took longer than the stage's timeout." in shown.get()
+    assert f"{state.name}, slow: 1 ended processes, because calls took longer than the stage's timeout." in shown.get()
+    assert "read: 3 abandoned threads, because calls" in str(state.stats)

@@ -566,7 +566,7 @@ def test_what_a_cache_of_another_pipeline_has_made_is_refused_when_the_state_is_
     def build():
         return Pipeline([around(Pipeline([NUMBERS, image, Cache(batched=False), mean])), Shuffle(50)])
 
-    with pytest.raises(PipelineError, match=r"make its items again, but some of them wait in Shuffle; .* with a Cache, put the"):
+    with pytest.raises(PipelineError, match=r"make its items again, but some of its items wait in Shuffle\. .* with a Cache, put the"):
         state_after(build, 280)
 
 
@@ -1491,7 +1491,7 @@ def test_items_without_a_lineage_that_wait_are_refused_when_the_state_is_saved(s
         for _ in zip(range(40), pipeline.stamped()):
             pass
         with pytest.raises(
-            PipelineError, match=r"Evens does not declare how to make its items again, .* wait in (Shuffle|Batch); yield Stamped"
+            PipelineError, match=r"Evens does not declare how to make its items again, .* wait in (Shuffle|Batch)\. .* yield Stamped"
         ):
             pipeline.state_dict()
 

@@ -27,7 +27,7 @@ def test_more_workers_are_advised_where_cores_are_free():
 def test_no_workers_are_advised_where_all_cores_are_in_use():
     assert stats(cpu=3.9, cores=2).bottleneck == (
         "Augment is the bottleneck: its 2 workers were busy 95% of the time; all 2 cores are in use, so more workers would not help: "
-        "have it do less, or move it to another machine."
+        "reduce its work, or move it to another machine."
     )
 
 
@@ -44,15 +44,15 @@ def test_python_code_that_keeps_as_many_workers_as_cores_waiting_for_each_other_
 def test_a_source_that_does_little_is_to_yield_batches():
     source = StageStats("range", 1, 1000, busy=2.0, shape="source")
     assert PipelineStats([source], 2.0, 2.0, 2).bottleneck == (
-        "range is the bottleneck: it was busy 100% of the time; a source has one thread: move work from it into a map "
-        "or, if it does little for each item, have it yield batches."
+        "range is the bottleneck: it was busy 100% of the time; a source has only one thread: move part of its work into a map, "
+        "or, if the work for each item is small, yield batches."
     )
 
 
 def test_a_run_that_was_too_short_gets_no_advice():
     source = StageStats("range", 1, 10, busy=0.001, shape="source")
     assert PipelineStats([source], 0.001, 0.001, 2).bottleneck == (
-        "It has run for less than 0.1 s, which is too short to find the bottleneck."
+        "The measurement covers less than 0.1 s, which is too short to find the bottleneck."
     )
 
 

@@ -467,7 +467,7 @@ Pipeline([[1], Processes([f])]).dequeue()
     [
         ([], ConfigError, r"maps=\[\]; expected at least one map"),
         ([Batch(3)], PipelineError, "Batch is a stream, but only maps can run in processes; put it before or after Processes"),
-        ([lambda n: n], PipelineError, "lambda cannot be sent to another process: .*; use functions and classes from the top level"),
+        ([lambda n: n], PipelineError, "lambda cannot be sent to another process: .*; define its functions and classes at the top level"),
         ([Stage(square, num_workers=3)], PipelineError, r"square has its own settings \(num_workers\); pass them to a Stage around"),
     ],
 )

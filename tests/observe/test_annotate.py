@@ -80,8 +80,8 @@ def test_phases_are_counted(plain):
 def test_a_link_has_what_passes_and_what_is_missing_and_wrong(live):
     raw, to_train, to_other, keys = live.edges
     assert (raw.figures, raw.alarms) == (("40.0 items/s, 4.0 MB/s",), ("4 gaps", "2 malformed"))
-    assert to_train.figures == ("38.0 items/s, 8.0 MB/s", "6 under way or lost")
-    assert to_other.figures == ("35.0 items/s, 0.5 MB/s", "6 under way or lost")
+    assert to_train.figures == ("38.0 items/s, 8.0 MB/s", "6 not received")
+    assert to_other.figures == ("35.0 items/s, 0.5 MB/s", "6 not received")
     assert keys.figures == ()
 
 

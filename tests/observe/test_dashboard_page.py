@@ -395,13 +395,13 @@ def test_rates_queues_gaps_the_bottleneck_epochs_and_check(chromium):  # noqa: F
         mark = chromium.run("getComputedStyle(document.querySelector('.stage.slowest span'), '::before').content")
         assert "▶" in mark
         (edge,) = chromium.texts(".edge")
-        assert re.fullmatch(r"raw[\d.,]+/s, [\d.,]+ MB/s, 10 under way3 gaps", edge)
+        assert re.fullmatch(r"raw[\d.,]+/s, [\d.,]+ MB/s, 10 not received3 gaps", edge)
         ((name, role, other, sent, received, missing, _, _, _, gaps, *_),) = chromium.rows("#links")
         assert (name, role, other, sent, received, missing, gaps) == ("raw", "reader", "worker", "40", "30", "10", "3")
         assert chromium.texts("#progress li") == ["workerepoch 3, 50% of it; 25% of all"]
         assert chromium.texts("#check") == ["\n".join(check)]
         titles = ["Share of the last minute that the trainer waited", "Items per second of each role"]
-        assert chromium.texts("#charts h3") == [*titles, "Megabytes per second on each link", "Messages under way or lost on each link"]
+        assert chromium.texts("#charts h3") == [*titles, "Megabytes per second on each link", "Messages not received on each link"]
         assert set(chromium.texts("#charts .u-label")) == {"time", "waited", "reader", "worker", "raw"}
         chromium.run("document.querySelector('.edge').click()")
 

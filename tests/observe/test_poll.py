@@ -96,7 +96,7 @@ def test_the_busiest_stage_over_all_replicas_is_the_bottleneck():
     found = bottleneck([reader(), worker(0, busy=0.96), worker(1, busy=0.98), trainer()])
     assert found == (
         "worker (Augment) is the bottleneck: its 2 replicas were busy 97% of the time; start more replicas (replicas: 3), "
-        "or give them more workers (num_workers: 2), while there are cores."
+        "or give them more workers (num_workers: 2), as long as cores are free."
     )
 
 
@@ -107,7 +107,7 @@ def test_the_advice_knows_what_all_roles_on_a_machine_use():
 
     full = [using(reader(), 1.0), using(worker(0, busy=0.96), 1.4), using(worker(1, busy=0.98), 1.5)]
     assert bottleneck(full).endswith(
-        "all 2 cores of here are in use, so more workers would not help: have it do less, or move it to another machine."
+        "all 2 cores of here are in use, so more workers would not help: reduce its work, or move it to another machine."
     )
     room = [using(reader(), 1.0), using(worker(0, busy=0.96), 1.5, "gpu1"), using(worker(1, busy=0.98), 2.0, "gpu2")]
     assert bottleneck(room).endswith(
@@ -117,21 +117,21 @@ def test_the_advice_knows_what_all_roles_on_a_machine_use():
 
 def test_one_busy_replica_among_idle_ones_is_no_bottleneck():
     assert bottleneck([reader(), worker(0, busy=0.98), worker(1, busy=0.0), trainer(0.6)]) == (
-        "trainer (Train) is the bottleneck: it was busy 60% of the time; a sink has one thread: move work from it into a map."
+        "trainer (Train) is the bottleneck: it was busy 60% of the time; a sink has only one thread: move part of its work into a map."
     )
 
 
 def test_a_source_cannot_be_given_workers_nor_replicas():
     busy = sample("reader", stage("Noise", 0.9, shape="source"), stage("ZMQSink", 0.1, 0.9, shape="sink"), sends="raw")
     assert bottleneck([busy, worker()]) == (
-        "reader (Noise) is the bottleneck: it was busy 100% of the time; a source has one thread: move work from it into a map "
-        "or, if it does little for each item, have it yield batches."
+        "reader (Noise) is the bottleneck: it was busy 100% of the time; a source has only one thread: move part of its work into a map, "
+        "or, if the work for each item is small, yield batches."
     )
 
 
 def test_who_receives_outside_is_the_bottleneck_where_what_is_sent_waits():
     found = bottleneck([reader(blocked=0.85), worker(blocked=0.8)])
-    assert found == "The receiver of the link augmented is the bottleneck: worker (ZMQSink) waited 80% of its time to pass on its items."
+    assert found == "The receiver of the link augmented is the bottleneck: worker (ZMQSink) waited 80% of its time to send items."
 
 
 def test_a_link_is_the_bottleneck_if_both_its_ends_wait():
@@ -150,7 +150,7 @@ def test_what_does_not_run_is_no_bottleneck():
 
 def test_nothing_has_passed():
     idle = sample("reader", stage("Read", 0.1, 0.9, items=0))
-    assert bottleneck([idle]) == "No items passed through in this time."
+    assert bottleneck([idle]) == "No items passed through the stages during the measurement."
 
 
 def test_a_link_carries_what_all_replicas_send_and_receive():

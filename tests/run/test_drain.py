@@ -177,7 +177,7 @@ def test_a_role_of_another_file_with_the_same_name_and_port_takes_nothing(write,
     run = start("run", path, "--plugin", "mine")
     run.until("got 5$")
     stranger = start("run", str(other), "--plugin", "mine", "--role", "worker", "--drain-timeout", "0")
-    stranger.error.until(f"belongs to another topology file than this end, {other.resolve()}")
+    stranger.error.until(f"does not belong to the topology file of this end, {other.resolve()}")
     Path("go").touch()
     assert assert_nothing_is_lost(run.end(), numbers) == 20
     stranger.process.terminate()

@@ -74,12 +74,18 @@ CASES = {
     "a link without a consumer": Case(
         f"{LINK}\nroles: {{a: {SEND}, b: [{NOISE}]}}",
         "",
-        ["t.yaml:1: links.l.to: b receives on the link l, but none of its stages is ZMQSource: {link: l}"],
+        [
+            "t.yaml:1: links.l.to: the role b must receive on the link l, but has no stage ZMQSource: {link: l}; add this stage, "
+            "or remove b here"
+        ],
     ),
     "a link without a producer": Case(
         f"{LINK}\nroles: {{a: [{NOISE}], b: {TAKE}}}",
         "",
-        ["t.yaml:1: links.l.from: a sends on the link l, but none of its stages is ZMQSink: {link: l}"],
+        [
+            "t.yaml:1: links.l.from: the role a must send on the link l, but has no stage ZMQSink: {link: l}; add this stage, "
+            "or remove a here"
+        ],
     ),
     "unknown link": Case(f"roles: {{a: {SEND}}}", "", ["t.yaml:1: roles.a[1].ZMQSink.link: no link 'l'; there are none"]),
     "two links with one port": Case(

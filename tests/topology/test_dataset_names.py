@@ -82,7 +82,10 @@ KNOWN = ", ".join(built_in("highway.datasets"))
             {"Reader": {"dataset": {"ImageFoldr": "d"}}},
             "dataset.ImageFoldr: unknown dataset 'ImageFoldr'; did you mean ImageFolder?",
         ),
-        ({"Reader": {"dataset": "photos"}}, "unknown dataset 'photos'; `highway list` shows all; write a path with a slash, as  ./photos"),
+        (
+            {"Reader": {"dataset": "photos"}},
+            "unknown dataset 'photos'; `highway list` shows all; if it is a path, write it with a slash: ./photos",
+        ),
         ({"Reader": "ImageFolder"}, "at.Reader: ImageFolder needs data_dir: str; `highway list ImageFolder` shows all its parameters"),
         (
             {"Reader": {"dataset": {"ImageFolder": {"dir": "d"}}}},

@@ -23,7 +23,7 @@ def test_two_ports_that_do_not_meet_are_a_warning_that_says_how_to_declare_who_i
         "if the address is right, declare this program: add a role with  external: true  whose stages have the URL"
     )
     assert second.startswith(f"warning: {path}:3: roles.b[0]: no role in the file sends to tcp://127.0.0.1:15703, so b waits")
-    assert last == f"{path}: nothing wrong, but see above"
+    assert last == f"{path}: no errors; see the warnings above"
 
 
 def test_two_hosts_that_are_not_one_machine_do_not_meet_at_the_same_port(write, ask):
@@ -50,7 +50,7 @@ def test_two_hosts_that_are_not_one_machine_do_not_meet_at_the_same_port(write, 
 )
 def test_urls_with_both_ends_in_the_file_are_no_warning(write, ask, send, receive, rest):
     path = write(file(send, receive, rest))
-    assert ask("check", path)[1].splitlines()[-1] == f"{path}: nothing wrong"
+    assert ask("check", path)[1].splitlines()[-1] == f"{path}: no errors"
 
 
 def test_each_host_of_a_file_that_is_run_on_one_machine_has_an_address_of_its_own(tmp_path):

@@ -216,7 +216,7 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
         ),
         (
             "[{Reader: {dataset: {Npy: x.npy}, batch_size: 8}}, Identity, Unbatch]",
-            "is possible only between epochs, because Unbatch keeps parts of items, or data that only its rank has",
+            "is possible only between epochs, because Unbatch keeps parts of items, or data of one rank only",
         ),
         (
             "[{Reader: {dataset: {Npy: x.npy}, shuffle: blocks}}, {Batch: 8}]",
@@ -234,8 +234,7 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
         ),
         (
             "[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Noise: {shape: [2], count: 9}}]}, {Batch: 8}]",
-            "is possible only between epochs, because Concat (sources[1] is not a reader) keeps parts of items, or data that only its rank "
-            "has",
+            "is possible only between epochs, because Concat (sources[1] is not a reader) keeps parts of items, or data of one rank only",
         ),
         (
             "[{Mix: {sources: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}}}], stop: first}}]",

@@ -263,11 +263,11 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
     [
         (
             changed("ZMQSource: {link: done}", SOURCE),
-            "t.yaml:8: links.done.to: trainer receives on the link done, but none of its stages is ZMQSource: {link: done}",
+            "t.yaml:8: links.done.to: the role trainer must receive on the link done, but has no stage ZMQSource: {link: done}",
         ),
         (
             changed("ZMQSink: {link: raw}", SINK),
-            "t.yaml:7: links.raw.from: reader sends on the link raw, but none of its stages is ZMQSink",
+            "t.yaml:7: links.raw.from: the role reader must send on the link raw, but has no stage ZMQSink",
         ),
         (
             changed("ZMQSink: {link: raw}", "ZMQSink: {link: rwa}"),
@@ -356,7 +356,7 @@ def test_what_a_link_may_lose_is_said_in_words(topology):
         "if trainer is killed: the messages that were sent to it and that it has not passed on are lost, up to 8 MB at each end of a "
         "connection",
         "if worker is killed: its messages that wait to be sent are lost",
-        "if the network is cut: the messages on their way are lost",
+        "if the network is cut: the messages in transit are lost",
     ]
     published = topology(changed("bind: to", "kind: publish")).plan
     assert loss(published, "done")[0].startswith("if trainer is not connected, or is late by more than up to 8 MB")

@@ -187,7 +187,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(value, hint, message)
     [
         ("ImageFileReadr", "at: unknown component 'ImageFileReadr'; did you mean ImageFileReader?"),
         ("xyz", "at: unknown component 'xyz'; `highway list` shows all"),
-        ("my.module.Class", "at: unknown component 'my.module.Class'; a class of your own is written package.module:Class"),
+        ("my.module.Class", "at: unknown component 'my.module.Class'; to name your own class, write package.module:Class"),
         (
             {"ImageFileReader": {"batchsize": 1}},
             "at.ImageFileReader.batchsize: unknown parameter 'batchsize' of ImageFileReader; did you mean",

@@ -271,7 +271,7 @@ def test_a_sender_can_connect_to_a_second_receiver(ipc):
 @pytest.mark.parametrize("second", ["zpush+ipc://b", "zpull+ipc://b", "zsub+ipc://b#topic", "zsub+ipc://b?budget_mb=7", "zrsub+ipc://b"])
 def test_what_cannot_share_the_socket_is_an_error_and_the_first_goes_on(second, ipc):
     with Connection(f"zsub+ipc://{ipc()}") as incoming:
-        with pytest.raises(ConfigError, match="cannot share a socket: scheme, options and topic must be the same"):
+        with pytest.raises(ConfigError, match="cannot share a socket: their schemes, options and topics must be equal"):
             incoming.connect(second)
         with pytest.raises(TimeoutError):
             incoming.recv(timeout=0.01)

@@ -99,9 +99,15 @@ def array(**changes):
         (array(shape="3"), "an array has shape '3'"),
         (array(shape=[1] * 70 + [3]), "an array of shape"),
         (msgpack.packb(msgpack.ExtType(5, b"")), "an extension type with code 5"),
-        (msgpack.packb(msgpack.ExtType(0x48, msgpack.packb(["x", "y"]))), "the end of a stream has no name of the sender, or no count"),
+        (
+            msgpack.packb(msgpack.ExtType(0x48, msgpack.packb(["x", "y"]))),
+            "the message that ends a stream lacks the name of the sender or the number of messages",
+        ),
         (msgpack.packb(msgpack.ExtType(0x48, msgpack.packb([b"x" * 100, 1]))), "the sender's name has 100 bytes; expected 8 to 32"),
-        (msgpack.packb(msgpack.ExtType(0x48, msgpack.packb(3))), "the end of a stream has no name of the sender, or no count"),
+        (
+            msgpack.packb(msgpack.ExtType(0x48, msgpack.packb(3))),
+            "the message that ends a stream lacks the name of the sender or the number of messages",
+        ),
     ],
 )
 def test_a_frame_that_is_no_item_says_what_is_wrong(frame, says):

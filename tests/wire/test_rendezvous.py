@@ -106,7 +106,7 @@ def test_ends_find_each_other_whoever_comes_first(use, meeting, opened, urls, la
         directory = use(meeting)
         ends[which] = opened(urls[which])
         if which != late and urls[which] in (PUSH, PULL):  # it connects, and asks in vain
-            with pytest.raises(TimeoutError, match=r"no process has published the address of raw.reader.0: check that it runs"):
+            with pytest.raises(TimeoutError, match=r"no process has published an address for raw.reader.0: check that the other end runs"):
                 ends[which].send(item(0), timeout=0.2) if which == 0 else ends[which].recv(0.2)
             assert directory.address("raw.reader.0") == ""
     sender, receiver = ends
@@ -267,7 +267,7 @@ def test_the_thread_that_moves_data_never_waits_for_the_rendezvous(use, opened):
 def test_a_process_without_a_rendezvous_says_how_to_give_it_one():
     code = f"from highway.wire.sender import LinkSender; from highway.wire.url import parse; LinkSender(parse({PUSH!r}, 'send'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert re.search(r"LinkError: .*a name, which needs a rendezvous.*`highway run --rendezvous folder:PATH`", done.stderr)
+    assert re.search(r"LinkError: .*the name in this URL needs a rendezvous.*`highway run --rendezvous folder:PATH`", done.stderr)
 
 
 @pytest.mark.parametrize(

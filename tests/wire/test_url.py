@@ -115,8 +115,8 @@ def test_braces_expand_as_in_a_shell(text, expanded):
         ("zpush://host", "expected host:port after '://', such as 127.0.0.1:5555"),
         ("zpush://host:http", "expected host:port"),
         ("zpush://host:65536", "port 65536; expected 0 to 65535"),
-        ("zpush://*:1", "are for the end that binds"),
-        ("zpush://host:0", "are for the end that binds"),
+        ("zpush://*:1", "only the end that binds can use"),
+        ("zpush://host:0", "only the end that binds can use"),
         ("zpush+ipc://", "no path after"),
         ("zpush+inproc://", "no name after"),
         ("zpush://h:1?hwm=3", "unknown option 'hwm'; did you mean hwm_mb?"),
@@ -125,7 +125,7 @@ def test_braces_expand_as_in_a_shell(text, expanded):
         ("zpush://h:1?linger_ms=1.5", "linger_ms='1.5'; expected a whole number"),
         ("zpush://h:1?end=maybe", "end='maybe'; expected 0 or 1"),
         ("zpush://h:1#topic", "a push socket has no topics"),
-        ("zpull://h:1", "zpull can only receive; to send, expected one of zpush, zpub, zrpush, zrpub"),
+        ("zpull://h:1", "zpull can only receive; to send, use one of zpush, zpub, zrpush, zrpub"),
         ("zpush://h:{1..x}", "is not a range; expected, for example, {0..3}"),
         ("zpush://h:{1..99999999}", "expands to 99999999 URLs"),
         ("nonsense", "'nonsense' is not a URL; expected KIND[+TRANSPORT]://location"),
@@ -140,7 +140,7 @@ def test_a_url_that_cannot_be_used_says_what_is_expected(url, says):
 
 
 def test_bind_against_the_scheme_names_the_scheme_that_does_it():
-    with pytest.raises(ConfigError, match=r"bind=True, but zpush connects; use zrpush, which binds"):
+    with pytest.raises(ConfigError, match=r"bind=True, but zpush always connects; remove bind=, or use zrpush, which binds"):
         parse("zpush://h:1", "send", bind=True)
 
 

@@ -52,7 +52,7 @@ class MapFetcher(_MapDatasetFetcher):
         try:
             return self.collate_fn(data)
         except Exception as error:
-            annotate(error, f"raised when {names(indices)} were put into a batch{_missing(data, indices)}")
+            annotate(error, f"raised when {names(indices)} were combined into a batch{_missing(data, indices)}")
             raise
 
 
@@ -92,7 +92,8 @@ def add_advice(error: Exception) -> None:
         error.add_note(f"highway: {advice_on_shared_memory()}")
     elif "Too many open files" in str(error):
         error.add_note(
-            "highway: raise the limit in the shell with ulimit -n, or call torch.multiprocessing.set_sharing_strategy('file_system') first"
+            "highway: raise the limit in the shell with ulimit -n, or call torch.multiprocessing.set_sharing_strategy('file_system') "
+            "before the loop"
         )
 
 
@@ -100,6 +101,6 @@ def advice_on_shared_memory() -> str:
     """Return advice for the case that shared memory is full."""
     shared = os.statvfs("/dev/shm")
     return (
-        f"/dev/shm has {shared.f_blocks * shared.f_frsize >> 20} MB, which batches on their way from workers may have filled: give the "
-        'container more (docker run --shm-size=8g), lower num_workers, prefetch_factor or batch_size, or use workers="threads"'
+        f"/dev/shm has {shared.f_blocks * shared.f_frsize >> 20} MB, and batches that workers are sending may fill it: give the container "
+        'more shared memory (docker run --shm-size=8g), lower num_workers, prefetch_factor or batch_size, or use workers="threads"'
     )

@@ -38,12 +38,16 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
         PipelineError: the loaders differ in a parameter that is not in ``allow_changed``, or ``allow_changed`` contains an unknown name.
     """
     if unknown := [name for name in allow_changed if name not in here]:
-        raise PipelineError(f"load_state_dict: allow_changed contains {', '.join(unknown)}; the compared parameters are {', '.join(here)}")
+        raise PipelineError(
+            f"load_state_dict: allow_changed contains {', '.join(unknown)}, which is not a compared parameter; the "
+            f"compared parameters are {', '.join(here)}"
+        )
     there = {**there, "ranks": here["ranks"]} if there["ranks"][0] == here["ranks"][0] else there  # see of_another_rank
     changed = {name: f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)}
     if refused := [text for name, text in changed.items() if name not in allow_changed]:
         raise PipelineError(
-            f"load_state_dict: the DataLoader differs from the one that saved the state: {'; '.join(refused)}; use the same arguments, or "
+            f"load_state_dict: the arguments differ from those of the DataLoader that saved the state: {'; '.join(refused)}; use the "
+            f"same arguments, or "
             f"accept the changes. The rest of the run can then differ: load_state_dict(state, allow_changed={list(changed)})"
         )
     if changed:
@@ -93,7 +97,7 @@ def ranks_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
         ConfigError: only one of the two arguments is given.
     """
     if (rank is None) != (world_size is None):
-        raise ConfigError(f"DataLoader: rank={rank}, world_size={world_size}; give both of them or none")
+        raise ConfigError(f"DataLoader: rank={rank}, world_size={world_size}; pass both or neither")
     if rank is None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return rank_and_world_size(rank, world_size)

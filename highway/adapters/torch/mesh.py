@@ -112,7 +112,7 @@ def _coordinate(mesh: DeviceMesh, caller: str) -> Sequence[int]:
     if coordinate is None:
         raise ConfigError(
             f"{caller}: rank {dist.get_rank()} of {dist.get_world_size()} is not part of the mesh of {mesh.mesh.numel()} ranks "
-            f"{mesh.mesh.flatten().tolist()}; create a mesh that has all ranks, or read on the ranks of the mesh only"
+            f"{mesh.mesh.flatten().tolist()}; create a mesh with all ranks, or read only on the ranks of the mesh"
         )
     return coordinate
 

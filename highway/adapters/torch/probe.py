@@ -61,8 +61,8 @@ def check_threads(dataset: Any, num_threads: int) -> None:
     if drawn:
         raise ConfigError(
             f'DataLoader(workers="threads"): samples of {name} draw random numbers from the global generator of {" and ".join(drawn)}. '
-            "All threads and your training share it, so that the numbers would depend on which thread is first. Make a generator from the "
-            f"index of the sample, np.random.default_rng((seed, index)), or {_WAYS_OUT}"
+            "All threads and your training share this generator, so the numbers would depend on the timing of the threads. In __getitem__, "
+            f"create a generator from the index, np.random.default_rng((seed, index)), or {_WAYS_OUT}"
         )
     readers = 1 if num_threads == 1 else max(_READERS, num_threads)
     barrier = threading.Barrier(readers)
@@ -82,8 +82,8 @@ def check_threads(dataset: Any, num_threads: int) -> None:
     if found is not None:
         raise ConfigError(
             f'DataLoader(workers="threads"): {name} {found} when {readers} threads read it at the same time. The sample is random, or the '
-            "dataset shares something that is not thread-safe, such as an open file. "
-            f"Open one for each thread (threading.local()), or use per_worker=True, or {_WAYS_OUT}"
+            "dataset contains an object that is not thread-safe, such as an open file. "
+            f"Create such an object for each thread (threading.local()), or use per_worker=True, or {_WAYS_OUT}"
         )
 
 

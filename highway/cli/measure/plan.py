@@ -34,7 +34,7 @@ MANY_NAMES = 10_000  # files per second that are many for a shared disk
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     add = parser.add_argument
-    rate = "required samples per second of each role at the end of the topology: in total, or for each process if its link publishes"
+    rate = "required samples per second of each last role, which sends to no other role: in total, or of each process if its link publishes"
     add("--images-per-second", type=arguments.rate, required=True, metavar="N", help=rate)
     add(
         "--from",
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     if asked.names > MANY_NAMES:
         what = f"{asked.questions:,.0f} queries per second, for {asked.names:,.0f} names"
         console.print(
-            f"On an engine, the processes send the rendezvous {what}: too many for files; connect fewer processes to each other.",
+            f"On an engine, the rendezvous gets {what}. This is too much for a rendezvous folder; connect fewer processes to each other.",
             soft_wrap=True,
         )
     return command.DONE
@@ -115,7 +115,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
     memory = f", {host.memory_mb / 1e3:,.1f} GB" if host.memory_mb else ""
     network = f", {f'{host.nics} x ' if host.nics > 1 else ''}{host.gbit:g} Gbit/s" if host.gbit else ", a network of unknown speed"
     console.print(
-        f"On hosts with {_count(host.cores, 'core')}{memory}{network}; each role has its own hosts, which are used to {FULL:.0%}:"
+        f"On hosts with {_count(host.cores, 'core')}{memory}{network}; each role has its own hosts, and uses at most {FULL:.0%} of them:"
     )
     heading = ("role", "samples/s", "hosts", "processes", "threads each", "cores", "GB", "Gbit/s in", "out", "MB/s read", "fullest", "")
     rows = [list(map(Cell, heading))]
@@ -138,7 +138,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
             ]
         )
     console.print(table(rows, console.width, left=(0, 10)))
-    console.print("Cores, GB, Gbit/s of an interface and MB/s are for one host.")
+    console.print("Cores, GB and MB/s are the sum on one host; Gbit/s are for each network interface.")
     for each in sizes:
         console.print(
             f"{each.role}: {', '.join(f'{count} x {name}' for name, count in each.threads.items())} in each process", soft_wrap=True
@@ -157,44 +157,61 @@ def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[s
                 over.setdefault(used.what, {})[each.role] = used.part
     for what, roles in over.items():
         way_out = next((way for begin, way in WAYS_OUT.items() if what.startswith(begin)), IN_PARTS)
-        yield f"Too little for {' and '.join(roles)}: {what}, of which {max(roles.values()):.0%} is needed. {way_out}"
+        yield f"Shortage for {' and '.join(roles)}: {what}: {max(roles.values()):.0%} of the available amount is needed. {way_out}"
     if not over:
         first = max(sizes, key=lambda each: each.fullest.part)
-        yield f"The first shortage at a higher rate: {first.fullest.what} of {first.role}, at {rate / first.fullest.part:,.0f} samples/s."
+        yield (
+            f"If the rate grows, the first shortage is at {rate / first.fullest.part:,.0f} samples/s: {first.fullest.what} of {first.role}."
+        )
     if (whole := max(together(sizes, host), key=lambda each: each.part)).part <= FULL:
-        yield f"One such host has room for all roles, and then needs no network between them: {whole.part:.0%} of its {whole.what} is used."
+        yield (
+            f"All roles also fit on one such host, which then uses {whole.part:.0%} of its {whole.what}. This needs no network "
+            f"between hosts."
+        )
 
 
-IN_PARTS = "Each process of the role gets all items, or the links keep the role on one host: distribute the items (kind: push), over tcp."
+IN_PARTS = (
+    "More processes do not help here, because each process of the role gets all items, or the links keep the role on one host: "
+    "distribute the items (kind: push), over tcp."
+)
 WAYS_OUT = {
     MEMORY: "Lower budget_mb of the links, or connect fewer processes to each other: each connection can use budget_mb at each end.",
-    "autoscale": "Raise it.",
+    "autoscale": "Raise max in autoscale of the role.",
     GPUS: "No such host has as many GPUs as one process needs.",
 }
 
 
 def _as_it_is(now: Used, host: HostSize) -> str:
     cores = _count(host.cores, "core")
-    return f"With the numbers of the file and {cores} per host: at most {now.part:,.0f} samples/s; the first shortage: {now.what}."
+    return f"With the replicas and workers in the file and {cores} per host: at most {now.part:,.0f} samples/s, limited by {now.what}."
 
 
 def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
     """Yield notes about costs that the estimate does not include."""
     for name in topology.roles:
         if name not in given.roles:
-            yield f"{name} was not measured and does not count here, because no role in the file sends its input."
+            yield f"The plan ignores {name}, which was not measured, because no role in the file sends its input."
     for name, cost in given.roles.items():
         if missing := [stage.name for stage in cost.stages if not stage.seconds and stage.shape != "source"]:
-            yield f"{name}: no item passed {' and '.join(missing)} in time, so it does not count here; measure longer, with --seconds."
+            yield (
+                f"{name}: the plan ignores {' and '.join(missing)}, because no item passed during the measurement; measure longer, "
+                f"with --seconds."
+            )
     for edge in graph(topology).edges:
         if not edge.name and {edge.source, edge.target} <= set(topology.roles):
-            yield f"{edge.source} sends to {edge.target} at a URL, which does not count for the network; define a link in the file instead."
+            yield (
+                f"{edge.source} sends to {edge.target} at a URL, and the plan ignores this traffic; define a link in the file instead "
+                f"of the URL."
+            )
     if host.gbit is None:
-        yield "The speed of the network is unknown, so the network is never a shortage; pass --gbit."
+        yield "The speed of the network is unknown, so the plan ignores the network; pass --gbit."
     for each in sizes:
         role = topology.roles[each.role]
         if each.replicas > role.replicas and not any(each.role in ends for ends in _receivers(topology)):
-            yield f"{each.role} needs {each.replicas} processes, each of which reads a part of the data: select the part by ${{replica}}."
+            yield (
+                f"{each.role} needs {each.replicas} processes. Each process must read its own part of the data: select the part by "
+                f"${{replica}}."
+            )
 
 
 def _receivers(topology: Topology) -> Iterator[Sequence[str]]:

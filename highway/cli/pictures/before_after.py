@@ -130,7 +130,7 @@ def _of_topology(path: str, name: str | None, variables: Mapping[str, Any], plug
     roles = topology.roles.values() if name is None else [topology.role(name)]
     found = {role.name: specs for role in roles if (specs := list(_found(role.stages, role.location)))}
     if len(found) != 1:
-        there = f"the roles {' and '.join(found)} have transforms; say which one to show, such as --role {next(iter(found), '')}"
+        there = f"the roles {' and '.join(found)} have transforms; select one role, such as --role {next(iter(found), '')}"
         none = f"{'the role ' + name if name else 'no role'} has {'none' if name else 'one'} of the stages {', '.join(STAGES)}"
         raise ConfigError(f"{path}: {there if found else none}")
     ((role_name, specs),) = found.items()

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--metrics", metavar="PORT", help="the port of the endpoints, or a range of ports; default: the port in the file")
     add("--host", metavar="NAME", help="show only this host of the file")
-    add("--local", action="store_true", help="treat this machine as every host of the file, as `highway run FILE` does")
+    add("--local", action="store_true", help="use this machine in place of all hosts of the file, as `highway run FILE` does")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         counters = subscription.counters
         count = subscription.count
     if not count:
-        raise LinkError(f"{subscription.where}: the senders have ended without a batch")
+        raise LinkError(f"{subscription.where}: all senders ended before a batch arrived")
     found = ", ".join(rates(Count(seconds, count, nbytes=counters["bytes"]), Count(0.0), samples=False))
     print(f"{count} batches, {counters['bytes'] / 1e6:.1f} MB{f' in {seconds:.1f} s: {found}' if count > 1 else ''}")
     if options.raw:

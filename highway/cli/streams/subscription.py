@@ -29,7 +29,12 @@ def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str
     add("--link", metavar="NAME", help="show this link of a running topology, without an effect on the run")
     add("--role", metavar="NAME", help="show only this role, if several roles send on the link")
     add("--replica", type=int, metavar="N", help="show only the process with this number, from 0, if several processes send on the link")
-    add("--local", action="store_true", default=None, help="treat this machine as every host of the topology, as `highway run FILE` does")
+    add(
+        "--local",
+        action="store_true",
+        default=None,
+        help="use this machine in place of all hosts of the topology, as `highway run FILE` does",
+    )
     add("--set", action="append", metavar="VAR=VALUE", help="set the value of a variable, as for `highway run`")
     add("-t", "--timeout", type=float, default=-1.0, metavar="S", help="maximum seconds to wait for a batch; default: -1, no limit")
 

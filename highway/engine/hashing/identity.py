@@ -106,11 +106,15 @@ def expect_stages(saved: list[str], current: list[str]) -> None:
     ``allow_changed`` cannot allow this, because only the same stages can make the waiting items again.
     """
     if saved != current:
+        if len(current) < len(saved):
+            way_out = "if you removed a map, put Stage(Identity(), name=OLD_NAME) in its place and list OLD_NAME in allow_changed"
+        elif len(current) > len(saved):
+            way_out = "if you added a map, call it inside an existing map instead and list the name of that map in allow_changed"
+        else:
+            way_out = "use the old names, with Stage(..., name=OLD_NAME), in the old order"
         raise PipelineError(
-            f"load_state_dict: the state was saved by {' -> '.join(saved)}, but this pipeline is {' -> '.join(current)}; a state can be "
-            "loaded only by the same stages, because they make the waiting items again. Use the old names and order, Stage(..., "
-            "name=...). If you removed a map, put Stage(Identity(), name=...) in its place and list it in allow_changed. If you added a "
-            "map, call it inside an existing map and list that map. Otherwise start again without the state"
+            f"load_state_dict: the state was saved by {' -> '.join(saved)}, but this pipeline is {' -> '.join(current)}; a state needs the "
+            f"same stages: {way_out}. Otherwise start again without the state"
         )
 
 

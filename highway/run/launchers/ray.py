@@ -80,11 +80,10 @@ def _join(ray: Any, cluster: str) -> None:
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         said = getattr(error, "strerror", None) or str(error)
         why = " ".join(said.split()).partition(". ")[0] or type(error).__name__
-        way_out = (
-            "start a cluster with `ray start --head`, or pass another one with --cluster HOST:6379; if the cluster has tokens, "
-            "set RAY_AUTH_MODE=token and"
-        )
-        raise ConfigError(f"--cluster {given}: {why}; {way_out} RAY_AUTH_TOKEN_PATH=FILE with its token") from error
+        raise ConfigError(
+            f"--cluster {given}: {why}; start a cluster with `ray start --head`, or pass the address of a running cluster with --cluster "
+            f"HOST:6379. If the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE, a file with the token"
+        ) from error
 
 
 def _look(host: str, port: int) -> None:

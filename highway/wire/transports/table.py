@@ -60,7 +60,7 @@ class Transport:
 TRANSPORTS: Mapping[str, Transport] = {
     each.name: each
     for each in (
-        Transport("tcp", "zmq", "host:port", loss="if the network is cut: the messages on their way are lost"),
+        Transport("tcp", "zmq", "host:port", loss="if the network is cut: the messages in transit are lost"),
         Transport("ipc", "zmq", "path", checks_user=True, prefix=f"{SOCKETS_FOLDER}/"),
         Transport(
             "shm",
@@ -74,7 +74,7 @@ TRANSPORTS: Mapping[str, Transport] = {
             is_senders_budget=True,
             departure="at once",
         ),
-        Transport("named", "zmq", "name", is_named=True, loss="if the network is cut or a host fails: the messages on their way are lost"),
+        Transport("named", "zmq", "name", is_named=True, loss="if the network is cut or a host fails: the messages in transit are lost"),
         Transport(
             "inproc",
             "zmq",

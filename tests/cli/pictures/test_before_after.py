@@ -156,7 +156,7 @@ def test_a_given_image_is_mixed_with_photographs_of_the_package(show, tmp_path):
         (
             "roles: {a: [Augmentations], b: [Augmentations]}",
             [],
-            "the roles a and b have transforms; say which one to show, such as --role a",
+            "the roles a and b have transforms; select one role, such as --role a",
         ),
         ("roles: {a: [Benchmark]}", [], "no role has one of the stages Augmentations, "),
         ("roles: {a: [Augmentations], b: []}", ["--role", "b"], "the role b has none of the stages Augmentations"),

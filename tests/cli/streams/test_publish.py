@@ -79,7 +79,7 @@ def test_a_late_subscriber_is_told_how_many_it_missed(stack):
     publisher.send(3)
     assert [int(receiver.recv(30).item[1][0]) for _ in range(3)] == [7, 8, 9]
     assert (receiver.counters["late"], receiver.counters["gaps"]) == (7, 0)
-    assert losses(receiver.counters) == "gaps 0, late 7 (sent before this subscriber was there)"
+    assert losses(receiver.counters) == "gaps 0, late 7 (sent before this subscriber connected)"
 
 
 def test_what_a_slow_subscriber_loses_is_its_gaps_to_the_last_batch(stack):
@@ -135,6 +135,6 @@ def test_mon_shows_gaps_and_the_batches_before_it_came(stack, capsys):
     sender.join()
     totals = capsys.readouterr().out.splitlines()[-1]
     assert totals.startswith(
-        "3 batches, 3.0 MB; gaps 4 (sent, but dropped on the way here: this subscriber is too slow), "
-        "late 5 (sent before this subscriber was there)"
+        "3 batches, 3.0 MB; gaps 4 (sent, but dropped before they arrived: this subscriber is too slow), "
+        "late 5 (sent before this subscriber connected)"
     )

@@ -124,7 +124,7 @@ def test_stat_raw_gives_the_rate_alone(send, capsys):
 
 def test_stat_of_a_stream_without_batches_fails(send, capsys):
     assert stat.main([send([])]) == 1
-    assert "the senders have ended without a batch" in capsys.readouterr().err
+    assert "all senders ended before a batch arrived" in capsys.readouterr().err
 
 
 # --- tensorshow ---

@@ -403,7 +403,11 @@ with Pipeline.from_yaml("{path}", role="trainer", on="ray", plugins=["mine"]) as
 
 
 WRONG = {
-    "another token": ({"RAY_AUTH_TOKEN_PATH": "bad"}, [], r"--cluster 10\.77\.0\.1:6379: .*RAY_AUTH_TOKEN_PATH=FILE with its token"),
+    "another token": (
+        {"RAY_AUTH_TOKEN_PATH": "bad"},
+        [],
+        r"--cluster 10\.77\.0\.1:6379: .*RAY_AUTH_TOKEN_PATH=FILE, a file with the token",
+    ),
     "no token": ({"RAY_AUTH_TOKEN_PATH": "none"}, [], r"--cluster 10\.77\.0\.1:6379: RAY_AUTH_TOKEN_PATH is set but file cannot be opened"),
     "no such node": (
         {},

@@ -306,7 +306,7 @@ def test_without_a_peer_it_waits_until_the_time_is_over(name):
     with calling(ShmReceiver("zrpull+shm://a"), name) as receiver, calling(ShmSender("zpush+shm://b"), name) as sender:
         with pytest.raises(TimeoutError, match=r"zrpull\+shm://a: no message arrived in time; 0 senders are connected"):
             receiver.recv(timeout=0.01)
-        with pytest.raises(TimeoutError, match=r"zpush\+shm://b: not sent in time: there is no receiver"):
+        with pytest.raises(TimeoutError, match=r"zpush\+shm://b: the message was not sent in time: there is no receiver"):
             sender.send([b""], timeout=0.01)
 
 
@@ -452,9 +452,9 @@ def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, ca
             struct.pack("<8sI", b"~HwyShm~", 2),
             "it uses version 2 of the same-host protocol, but this process uses version 1; install the same highway",
         ),
-        (b"GET / HTTP/1.0", "it is not highway: it began with b'GET / HTTP/1.0'"),
+        (b"GET / HTTP/1.0", "it does not use the same-host protocol of highway: its first bytes are b'GET / HTTP/1.0'"),
         (struct.pack("<8sI", b"~HwyShm~", 1), "its hello has 12 bytes; expected 28"),
-        (hello(RECEIVES), "both ends are receivers; one must push and the other pull"),
+        (hello(RECEIVES), "both ends are receivers; one end must push, and the other end must pull"),
     ],
 )
 def test_who_does_not_fit_is_refused_with_a_reason(name, said, reason, caplog):
@@ -478,7 +478,7 @@ def test_who_calls_a_peer_that_does_not_fit_gets_an_error(name):
 
 
 def test_a_name_that_is_taken_is_an_error(name):
-    taken = r"zpull\+shm://b: a running process has this name; stop it, choose another name"
+    taken = r"zpull\+shm://b: another process already listens under this name; stop that process, use another name"
     with listening(ShmReceiver("a"), name), pytest.raises(LinkError, match=taken), listening(ShmReceiver("zpull+shm://b"), name):
         pass
 

@@ -139,7 +139,7 @@ os.wait()
 
 @pytest.mark.parametrize("url", ["zpub+shm://a", "zrpub+shm://a"])
 def test_publishing_is_refused_with_the_way_out(url):
-    with pytest.raises(ConfigError, match=r"shm links push and pull; use zpush\+shm and zpull\+shm, or z.*pub\+ipc"):
+    with pytest.raises(ConfigError, match=r"the transport shm supports only push and pull; use zpush\+shm and zpull\+shm, or z.*pub\+ipc"):
         parse(url, "send")
 
 

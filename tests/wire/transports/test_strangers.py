@@ -452,7 +452,7 @@ def test_a_link_between_highways_takes_nothing_from_other_programs_with_zeromq_a
                 got.append(int(receiver.recv(60).item[0][0]))
             assert sender.transport_end.peers()[:2] == (1, 1)
     assert got == list(range(20))
-    assert caplog.text.count("has not announced that it is highway") == 1
+    assert caplog.text.count("does not identify itself as highway") == 1
 
 
 @pytest.mark.parametrize("announced", [None, (b"admin", b"1"), (b"highway", b"0")])

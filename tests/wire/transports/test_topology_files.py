@@ -79,7 +79,7 @@ def test_a_receiver_of_another_file_with_the_same_name_gets_nothing(ends, tmp_pa
         )
         == 1
     )
-    assert caplog.text.count(f"belongs to another topology file than this end, {other} (the log of the other end names both files)") == 1
+    assert caplog.text.count(f"does not belong to the topology file of this end, {other} (the log of the other end names both files)") == 1
 
 
 def test_a_sender_of_another_file_ends_nobody_and_brings_nothing(ends, tmp_path, caplog):

@@ -148,7 +148,7 @@ class Graph {
   updateLink(link, { label }) {
     const [name, rate, , alarm] = label.children;
     put(name, link.name);
-    put(rate, link.sent === null && link.received === null ? "" : `${count(link.rate)}/s, ${count(link.mb)} MB/s${link.missing ? `, ${count(link.missing)} under way` : ""}`);
+    put(rate, link.sent === null && link.received === null ? "" : `${count(link.rate)}/s, ${count(link.mb)} MB/s${link.missing ? `, ${count(link.missing)} not received` : ""}`);
     const faults = Object.entries(link.faults).filter(([, number]) => number).map(([what, number]) => `${count(number)} ${what}`);
     put(alarm, [link.lost ? `${count(link.lost)} lost` : "", ...faults].filter(Boolean).join(", "));
     label.title = `${link.name}: ${link.about}`;

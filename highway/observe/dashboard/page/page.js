@@ -166,7 +166,7 @@ function showCharts() {
       new Chart(place, "Items per second of each role", of("role", roles, "rate"))];
     if (links.length) {
       charts.push(new Chart(place, "Megabytes per second on each link", of("link", links, "mb")));
-      charts.push(new Chart(place, "Messages under way or lost on each link", of("link", links, "missing")));
+      charts.push(new Chart(place, "Messages not received on each link", of("link", links, "missing")));
     }
   }
   charts.forEach((chart) => chart.show(past));
@@ -178,7 +178,7 @@ let linksTable = null;
 
 function showLinks() {
   byId("links-section").hidden = !now.links.length;
-  linksTable ||= new Table(byId("links"), [["link", true], ["from", true], ["to", true], ["sent"], ["received"], ["under way or lost"], ["lost"], ["items/s"], ["MB/s"], ["gaps"], ["duplicates"], ["malformed"]]);
+  linksTable ||= new Table(byId("links"), [["link", true], ["from", true], ["to", true], ["sent"], ["received"], ["not received"], ["lost"], ["items/s"], ["MB/s"], ["gaps"], ["duplicates"], ["malformed"]]);
   const alarm = (number) => [count(number), number ? "alarm" : ""];
   linksTable.show(now.links.map((link) => [link.name, link.source, link.target, count(link.sent), count(link.received), count(link.missing),
     alarm(link.lost), count(link.rate), count(link.mb), alarm(link.faults.gaps), alarm(link.faults.duplicates), alarm(link.faults.malformed)]));

@@ -101,7 +101,9 @@ class Connections(Generic[P]):
             sock.close()
             if error.errno != errno.EADDRINUSE:
                 raise LinkError(f"{self.link}: cannot listen: {error}") from error
-            raise LinkError(f"{self.link}: a running process has this name; stop it, choose another name, or connect to it") from None
+            raise LinkError(
+                f"{self.link}: another process already listens under this name; stop that process, use another name, or connect to it"
+            ) from None
         self.bound.append(f"shm://{name}")
         self._watch(sock, sock)
 

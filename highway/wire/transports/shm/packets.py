@@ -74,7 +74,7 @@ class Hello(NamedTuple):
             LinkError: the other end is incompatible.
         """
         if len(packet) < _HELLO.size or not packet.startswith(_MAGIC):
-            raise LinkError(f"it is not highway: it began with {packet[:16]!r}")
+            raise LinkError(f"it does not use the same-host protocol of highway: its first bytes are {packet[:16]!r}")
         _, version = _HELLO.unpack_from(packet)
         if version != VERSION:
             raise LinkError(
@@ -85,7 +85,7 @@ class Hello(NamedTuple):
             raise LinkError(f"its hello has {len(packet)} bytes; expected {_HELLO.size + _LIMITS.size}")
         role, budget, most = _LIMITS.unpack_from(packet, _HELLO.size)
         if role >= len(_ROLES) or _ROLES[role] == self.role:
-            raise LinkError(f"both ends are {self.role}s; one must push and the other pull")
+            raise LinkError(f"both ends are {self.role}s; one end must push, and the other end must pull")
         return Hello(_ROLES[role], budget, most)
 
 

@@ -142,7 +142,7 @@ class ShmReceiver:
     def _wait(self, deadline: float) -> None:
         check_cancelled()
         if self.connections.is_over:
-            raise LinkError(f"{self.link}: the sender is gone")
+            raise LinkError(f"{self.link}: the sender has disconnected")
         self.expect()
         late = f"{self.link}: no message arrived in time; {len(self.connections.peers)} senders are connected"
         try:
@@ -216,7 +216,7 @@ class _Sending:
             if len(fds) > 1:
                 raise FrameError(f"{len(fds)} descriptors came with one message; expected at most one")
             if is_lost:
-                raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
+                raise LinkError("this process has no free file descriptor for the sender's memory; raise the limit (ulimit -n)")
             if number in self._slots or len(self._slots) >= self._most:
                 raise FrameError(
                     f"slot {number} is announced as new, but the sender already has {len(self._slots)} of at most {self._most} slots"

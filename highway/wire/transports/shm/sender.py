@@ -154,7 +154,7 @@ class ShmSender:
         if nbytes > self._pool.largest:
             return LinkError(
                 f"{self.link}: the message has {nbytes / MEGABYTE:.1f} MB; expected at most half of budget_mb={self._budget_mb:g}: set "
-                f"budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, in a URL ?budget_mb=, or send smaller batches"
+                f"budget_mb={nbytes * 2 / MEGABYTE + 1:.0f} for the link or in the URL (?budget_mb=), or send smaller batches"
             )
         return LinkError(
             f"{self.link}: the message has {frames} frames; expected at most {packets.MOST_FRAMES}: combine several arrays into one array"
@@ -192,14 +192,14 @@ class ShmSender:
             self._lose(peer)
             return False
         except OSError as error:
-            raise LinkError(f"{self.link}: the descriptor of shared memory cannot be passed on: {error}") from error
+            raise LinkError(f"{self.link}: the shared memory cannot be shared with the receiver: {error}") from error
 
     def _wait(self, deadline: float, why: str) -> None:
         check_cancelled()
         if self.connections.is_over:
-            raise LinkError(f"{self.link}: the receiver is gone")
+            raise LinkError(f"{self.link}: the receiver has disconnected")
         with here().blocked():
-            self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
+            self.look(packets.until(deadline, f"{self.link}: the message was not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:
         """Remove a receiver. The receiver can still read its slots, so the memory of these slots is never written again."""

@@ -24,7 +24,7 @@ _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE in linux/fcntl.h, since Linux 5.1: f
 def check_platform() -> None:
     """Raise ConfigError if this platform has no memfds."""
     if not hasattr(os, "memfd_create"):
-        raise ConfigError(f"same-host links (+shm) need Linux's memfd, and this is {sys.platform}; use +ipc instead")
+        raise ConfigError(f"same-host links (+shm) need memfd_create, which this system ({sys.platform}) lacks; use +ipc instead")
 
 
 class MemorySlot:

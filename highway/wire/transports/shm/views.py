@@ -43,7 +43,7 @@ class Mapping:
             if error.errno not in _SHORT:
                 raise FrameError(f"the sender's memory cannot be mapped: {error}") from None
             raise LinkError(
-                f"the sender's memory cannot be mapped: {error}; check that memory and descriptors (ulimit -n) are left"
+                f"the sender's memory cannot be mapped: {error}; check that enough memory and file descriptors (ulimit -n) are free"
             ) from error
         self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
         self.memory = memoryview(self._map)

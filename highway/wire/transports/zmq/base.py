@@ -360,14 +360,14 @@ class BaseSocket:
         peers = self.peers()
         if unknown := [name for name in self._followed if self._directory and not self._directory.address(name)]:
             return TimeoutError(
-                f"{self.link}: {what} within {timeout or 0:.3g} s; no process has published the address of {' and '.join(unknown)}: "
-                f"check that it runs"
+                f"{self.link}: {what} within {timeout or 0:.3g} s; no process has published an address for {' and '.join(unknown)}: "
+                f"check that the other end runs"
             )
         if peers is None or peers.live:
             there = "" if peers is None else f"; peers connected: {peers.live}"
         else:
-            there = "; nobody is connected"
-            there += " any more" if peers.seen else ": does the other end run, and is this its address?"
+            never = "no peer is connected; check that the other end runs, and that this is its address"
+            there = "; all peers have disconnected" if peers.seen else f": {never}"
         return TimeoutError(f"{self.link}: {what} within {timeout or 0:.3g} s{there}")
 
     @property

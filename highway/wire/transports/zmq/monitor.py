@@ -47,7 +47,7 @@ _COUNTED = "Further cases are counted as strangers, but not logged"
 _WHY: dict[PeerKind, tuple[str, str]] = {
     "any": ("does not use ZeroMQ's protocol, ZMTP 3", _COUNTED),
     "highway": (
-        "has not announced that it is highway",
+        "does not identify itself as highway",
         f"{_COUNTED}. If the program belongs to this link, such as a stock tensorcom peer or an earlier highway, set  peers: any  for "
         f"the link",
     ),
@@ -60,7 +60,7 @@ def _of_other_file(link: Link) -> tuple[str, str]:
     if link.bind:
         why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, but this end belongs to {own}"
     else:
-        why = f"belongs to another topology file than this end, {own} (the log of the other end names both files)"
+        why = f"does not belong to the topology file of this end, {own} (the log of the other end names both files)"
     return why, (
         "Two runs use this address: change the port of the link in one of the files. All roles of a run on one machine need the same file; "
         "if the link has  peers: any,  highway does not compare the files"
@@ -77,7 +77,7 @@ class Monitor:
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
-        strangers: Number of connections that ZeroMQ closed because the other end does not speak ZMTP 3, or has not announced that it is
+        strangers: Number of connections that ZeroMQ closed because the other end does not speak ZMTP 3, or does not identify itself as
             highway.
         closed: URLs of closed connections.
         tries_both: Whether this end tries to connect with and without an announcement. Some highway peers require the announcement.

@@ -140,7 +140,7 @@ class ZMQSender(BaseSocket):
         if not self._told and (peers is None or peers.live):  # messages of closed connections are released soon
             self._told = True
             log.warning(
-                "%s: %.0f MB wait for slow subscribers. Until these messages are read, all subscribers lose messages, because these "
+                "%s: %.0f MB wait for slow subscribers. Until these messages are read, all subscribers lose messages, because the waiting "
                 "messages are larger than the first message; set budget_mb to more than %g",
                 self.link,
                 waiting / 1e6,
