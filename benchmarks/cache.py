@@ -42,7 +42,8 @@ def main() -> None:
         report.line(machine("highway-data", "numpy", "opencv-python-headless"))
         report.line(foreign({name: peer.process.versions for name, peer in peers.items()}))
         report.line(
-            f"{describe(folder)}, decoded whole before; {given.epochs} epochs a turn; {given.workers} workers; {given.rounds} rounds."
+            f"{describe(folder)}, decoded as a whole before the measurement; {given.epochs} epochs per turn; {given.workers} workers; "
+            f"{given.rounds} rounds."
         )
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
     against = ["FFCV, raw", "tf.data, cache()", "bound: crop and resize", "bound: memcpy of whole images"]

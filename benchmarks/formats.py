@@ -61,15 +61,19 @@ def main() -> None:
         images = {name: Case("formats", f"images:{IMAGES[name]}", process="images") for name in chosen(IMAGES, given)}
         peers, absent = present(images, place, closing)
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
-        report.line(f"{describe(folder)}, {given.epochs} times a turn; {given.workers} workers; {given.rounds} rounds.")
-        report.rates("Images to batches, by what holds them", rates, ["folder"], "images", absent)
+        report.line(f"{describe(folder)}, {given.epochs} times per turn; {given.workers} workers; {given.rounds} rounds.")
+        report.rates("Images to batches, by format", rates, ["folder"], "images", absent)
         report.targets(rates, IMAGE_TARGETS)
         peers, absent = present({name: RECORDS[name] for name in chosen(RECORDS, given)}, place, closing)
         report.line(foreign({name: peer.process.versions for name, peer in peers.items()}))
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
         against = ["Grain, ArrayRecord", "DataLoader, LMDB", "DataLoader, LMDB, workers"]
         report.rates(
-            f"{records:,} records of 1 kB to batches of {BATCH}, in random order but where it says so", rates, against, "records", absent
+            f"{records:,} records of 1 kB to batches of {BATCH}, in random order, except in cases named in order",
+            rates,
+            against,
+            "records",
+            absent,
         )
         report.targets(rates, RECORD_TARGETS)
     report.record()

@@ -151,7 +151,9 @@ def compare(peers: dict[str, Peer], job: Job, path: Path, absent: dict[str, str]
             continue
         differences[name] = float(np.abs(images - reference).mean())
         if differences[name] > ALIKE:
-            raise SystemExit(f"{name}: its pixels are off by {differences[name]:.1f} levels of 255; it reads other boxes than the table's")
+            raise SystemExit(
+                f"{name}: its pixels differ by {differences[name]:.1f} levels of 255, so it does not read the boxes of the job"
+            )
     return differences
 
 
@@ -172,17 +174,21 @@ def main() -> None:
         report.line(foreign({name: peer.process.versions for name, peer in peers.items()}))
         differences = compare(peers, job, place / "images.npy", absent)
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
-    report.line(f"{describe(folder)}, {given.epochs} times a turn; {given.workers} workers; {given.rounds} rounds.")
+    report.line(f"{describe(folder)}, {given.epochs} times per turn; {given.workers} workers; {given.rounds} rounds.")
     if not compiled:
-        absent |= {name: f"without the C extension it is what {name.removesuffix(WHEELS)!r} is" for name in CASES if name.endswith(WHEELS)}
+        absent |= {
+            name: f"the same as {name.removesuffix(WHEELS)!r}, because the C extension is not built"
+            for name in CASES
+            if name.endswith(WHEELS)
+        }
     against = ["bare decode loop", "tf.data, fused operator", "DataLoader, Pillow", f"{BOUND}entropy decoding"]
     report.rates("A folder of JPEGs to batches", rates, against, "images", absent)
     for name, peer in peers.items():
         for death in peer.deaths:
-            report.line(f"{name} was started again, for it {death}")
+            report.line(f"{name} was restarted, because it {death}")
     report.targets(rates, TARGETS if compiled else {tuple(name.removesuffix(WHEELS) for name in pair): TARGETS[pair] for pair in TARGETS})
     report.line(
-        "Mean difference of the pixels from those of an exact decoder and cv2's bilinear scaling, in levels of 255: "
+        "Mean difference from the pixels of an exact decoder and cv2's bilinear scaling, in levels of 255: "
         + ", ".join(f"{name} {difference:.1f}" for name, difference in differences.items())
         + "."
     )

@@ -74,10 +74,10 @@ def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int, absent: dict[
 def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
     """Return a parser with the options that all tables have in common."""
     made = argparse.ArgumentParser(description=description)
-    made.add_argument("--quick", action="store_true", help="less work and two rounds: shows that everything runs; not for comparisons")
+    made.add_argument("--quick", action="store_true", help="less work and two rounds, to test the script; do not compare the figures")
     made.add_argument("--rounds", type=int, default=rounds, help="number of rounds; each case runs once per round (default: %(default)s)")
     made.add_argument("--only", action="append", metavar="CASE", help="run only cases whose names contain this text; can be repeated")
-    made.add_argument("--plots", action=plots.Plots, nargs=0, help="draw the recorded tables as bars, and measure nothing")
+    made.add_argument("--plots", action=plots.Plots, nargs=0, help="only draw the recorded tables as bars")
     made.add_argument("--record", type=Path, metavar="FILE", help="write the tables into a Markdown file")
     return made
 
@@ -113,7 +113,10 @@ class Report:
     def __post_init__(self) -> None:
         self.start, self.end = f"<!-- {self.name} -->", f"<!-- end of {self.name} -->"
         if self.file and not re.search(f"{self.start}.*{self.end}", self.file.read_text(), re.DOTALL):
-            raise SystemExit(f"{self.file}: no line {self.start!r} with {self.end!r} after it; write both where the tables shall stand")
+            raise SystemExit(
+                f"{self.file}: expected the line {self.start!r} and, after it, the line {self.end!r}; add both lines at the place for "
+                f"the tables"
+            )
 
     def line(self, text: str) -> None:
         """Print a paragraph."""
@@ -190,4 +193,4 @@ def foreign(versions: Mapping[str, Mapping[str, str]]) -> str:
     for name, packages in versions.items():
         if others := [f"{package} {version}" for package, version in packages.items() if installed(package) != version]:
             parts.append(f"{name}: {', '.join(others)}")
-    return f"With packages of their own: {'; '.join(parts)}." if parts else "All run in one environment."
+    return f"Cases with other package versions: {'; '.join(parts)}." if parts else "All cases use these versions."

@@ -116,10 +116,10 @@ def table(report: Report, kind: str, count: int, given: Any) -> None:
     cases |= {name: partial(turns.run, name) for name in chosen(CASES, given)}
     absent: dict[str, str] = {}
     rates = in_turns(cases, given.rounds, absent)
-    title = f"{kind}, {count} process{'es' if count > 1 else ''}, {items:,} a turn"
+    title = f"{kind}, {count} process{'es' if count > 1 else ''}, {items:,} per turn"
     report.rates(title, rates, ["bare loops", "Pool.imap", "DataLoader"], "items", absent)
     rows = [[name, f"{statistics.median(turns.cpu[name]):,.0f}", f"{statistics.median(turns.first[name]):.2f}"] for name in rates]
-    report.table(["case", "CPU us an item", "first item after s"], rows)
+    report.table(["case", "CPU us per item", "s to first item"], rows)
     report.targets(rates, {("highway", "bare loops"): target} if target else {})
 
 

@@ -90,7 +90,7 @@ def main() -> None:
         dicts = {name: Case("samples", DICTS[name], "grain" if name.startswith("Grain") else "") for name in chosen(DICTS, given)}
         peers, absent = present(dicts, place, closing)
         report.line(foreign({name: peer.process.versions for name, peer in peers.items()}))
-        report.line(f"{given.samples:,} dicts a turn; {given.workers} workers; {given.rounds} rounds.")
+        report.line(f"{given.samples:,} dicts per turn; {given.workers} workers; {given.rounds} rounds.")
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
         against = ["Grain", "Grain, shuffle, map", "DataLoader", "DataLoader, workers"]
         report.rates("Dicts of 1 kB to batches of 64", rates, against, "samples", absent)
@@ -112,7 +112,9 @@ def main() -> None:
             readers = {name: Case("samples", f"{READERS[name]}:{size}") for name in chosen(READERS, given)}
             peers, absent = present(readers, place, closing)
             rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
-            report.rates(f"{int(count * given.share):,} samples of {size} in shards, one by one", rates, ["webdataset"], "samples", absent)
+            report.rates(
+                f"{int(count * given.share):,} samples of {size} in shards, read one by one", rates, ["webdataset"], "samples", absent
+            )
             report.targets(rates, SHARD_TARGETS)
     report.record()
 

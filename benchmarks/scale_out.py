@@ -148,7 +148,7 @@ class Way:
             Absent: it failed, or took too long.
         """
         if not python(self.environment).exists():
-            raise Absent(f"no environment; make it with 'tox -e bench-peers -- {self.environment}'")
+            raise Absent(f"no environment; create it with 'tox -e bench-peers -- {self.environment}'")
         with tempfile.TemporaryDirectory() as folder:
             times, began = Path(folder) / "times", time.monotonic()
             with started(self.commands(job, times), Path(folder), self.variables) as processes:
@@ -193,7 +193,7 @@ def wait(processes: Sequence[subprocess.Popen[bytes]], until: float, folder: Pat
             lines = (folder / f"errors-{number}").read_text(errors="replace").splitlines()
             said = [line.strip() for line in lines if line.strip() and "--traceback" not in line]
             how = "did not end in time" if code is None else f"ended with {code}"
-            raise Absent(f"{how}: {said[-1] if said else 'it said nothing'}")
+            raise Absent(f"{how}: {said[-1] if said else 'it printed nothing'}")
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def ray_cluster(folder: Path, cores: int) -> Iterator[tuple[str, dict[str, str]]
     """
     interpreter, port = python("ray"), free_ports(2)["first"]
     if not interpreter.exists():
-        raise Absent("no environment; make it with 'tox -e bench-peers -- ray'")
+        raise Absent("no environment; create it with 'tox -e bench-peers -- ray'")
     node = ["--head", "--block", f"--port={port}", f"--num-cpus={cores}", "--include-dashboard=false", "--disable-usage-stats"]
     command = [interpreter, "-m", "ray.scripts.scripts", "start", *node, f"--node-ip-address={LOOPBACK}", f"--temp-dir={folder}"]
     (folder / "token").write_text(secrets.token_hex(32))
@@ -214,7 +214,7 @@ def ray_cluster(folder: Path, cores: int) -> Iterator[tuple[str, dict[str, str]]
         until = time.monotonic() + 60
         while "Ray runtime started" not in (folder / "out-0").read_text():
             if process.poll() is not None or time.monotonic() > until:
-                raise Absent("ray start did not come up")
+                raise Absent("ray start did not become ready")
             time.sleep(0.1)
         try:
             yield f"{LOOPBACK}:{port}", variables
@@ -257,7 +257,9 @@ def placements(report: Report, given: argparse.Namespace, found: dict[str, Way],
     """Print how fast the same roles are, and how soon, by who starts them; and how fast the peers."""
     cases = {name: (lambda way=way: way.turn(job, "images")) for name, way in found.items()}
     rates = in_turns(cases, given.rounds, absent)
-    report.rates("Images: a reader, two workers and a trainer, in the middle half of the batches", rates, [HAND, SERVICE], "images", absent)
+    report.rates(
+        "Images: a reader, two workers and a trainer; rates of the middle half of the batches", rates, [HAND, SERVICE], "images", absent
+    )
     report.targets(rates, TARGETS)
     report.line("**Seconds from the start of the first process to the first batch**")
     rows = [[name, *_spread(found[name].first["images"][1:])] for name in rates]
@@ -286,11 +288,11 @@ def growth(report: Report, given: argparse.Namespace, found: dict[str, Way], fil
             shares = [f"{rate.items / (one.items * workers):.3f}" if rate else "-" for rate, workers in zip(measured, WORKERS, strict=True)]
             rows.append([f"{name}: samples/s", *(f"{rate.items:,.0f}" if rate else "-" for rate in measured)])
             rows.append(["share of linear", *shares])
-            rows.append(["of what sleeping alone allows", *_of_ideal(measured, given.sleep)])
+            rows.append(["share of the ideal rate", *_of_ideal(measured, given.sleep)])
             rows.append(["max/min of the rounds", *(f"{rate.spread:.2f}" if rate else "-" for rate in measured)])
     if not rows:
         return
-    report.line(f"**Simulated: workers that sleep {1e3 * given.sleep:g} ms for {SAMPLES} samples (target: 0.95 of linear)**")
+    report.line(f"**Simulated: workers that sleep {1e3 * given.sleep:g} ms per {SAMPLES} samples (target: 0.95 of linear)**")
     report.table(["workers", *map(str, WORKERS)], rows)
     for name, reason in gone.items():
         report.line(f"absent: {name} ({reason})")
@@ -327,16 +329,18 @@ def many(report: Report, given: argparse.Namespace, file: Path) -> None:
         said = json.loads((folder / "out-0").read_text())
     at = [float(line[0]) for line in lines if float(line[0]) < stopped]
     rate = SAMPLES * (len(at) - given.replicas) / (at[-1] - at[0])  # the first of each came at once
-    report.line(f"**{given.replicas} workers that sleep {given.long_sleep:g} s for an item, on this machine by `highway run`, over ipc**")
+    report.line(
+        f"**{given.replicas} workers that sleep {given.long_sleep:g} s per item, started by `highway run` on this machine, over ipc**"
+    )
     rows = [
-        ["start to first batch, which waits for all workers", f"{up:.1f} s"],
+        ["start to first batch (waits for all workers)", f"{up:.1f} s"],
         ["rate", f"{rate:,.0f} samples/s"],
-        ["share of what sleeping alone allows", f"{rate * given.long_sleep / SAMPLES / given.replicas:.2f}"],
-        ["memory of all (PSS)", f"{held[soak.ALL]:,.0f} MB"],
-        ["memory of a process (PSS)", f"{held[soak.ALL] / (given.replicas + 3):.0f} MB"],
+        ["share of the ideal rate", f"{rate * given.long_sleep / SAMPLES / given.replicas:.2f}"],
+        ["memory of all processes (PSS)", f"{held[soak.ALL]:,.0f} MB"],
+        ["memory per process (PSS)", f"{held[soak.ALL] / (given.replicas + 3):.0f} MB"],
         ["descriptors", f"{held[soak.DESCRIPTORS]:,.0f}"],
-        ["SIGTERM to the end of all", f"{drained:.1f} s"],
-        ["messages sent and not received", str(sum(link["missing"] or 0 for link in said["links"]))],
+        ["SIGTERM to end of last process", f"{drained:.1f} s"],
+        ["messages sent but not received", str(sum(link["missing"] or 0 for link in said["links"]))],
     ]
     report.table(["", "measured"], rows)
     for sentence in said["losses"]:
@@ -362,7 +366,7 @@ def main() -> None:
     report = Report("scale_out", given.record)
     photos = imagenet_like(given.data, given.images)
     report.line(machine("highway-data", "numpy", "pyzmq"))
-    report.line(f"{describe(photos)}, {given.epochs} times a turn; {given.rounds} rounds.")
+    report.line(f"{describe(photos)}, {given.epochs} times per turn; {given.rounds} rounds.")
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as closing:
         folder = Path(temporary)
         for kind, text in TOPOLOGIES.items():

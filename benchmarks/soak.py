@@ -113,7 +113,7 @@ def watch(process: subprocess.Popen[bytes], seconds: float, every: float) -> Ite
         try:
             yield Sample(passed, measure(process.pid))
         except OSError as error:
-            print(f"{passed:.0f} s: not measured, for a process has ended ({error})", flush=True)
+            print(f"{passed:.0f} s: not measured, because a process has ended ({error})", flush=True)
         time.sleep(max(0.0, every - (time.monotonic() - began - passed)))
 
 
@@ -134,7 +134,7 @@ def show(report: Report, samples: list[Sample], minutes: float) -> None:
             numbers = [sample.values.get(name, 0.0) for sample in block]
             row.append(f"{min(numbers):.0f} / {statistics.median(numbers):.0f} / {max(numbers):.0f}")
         rows.append(row)
-    report.line("**Megabytes (and descriptors): least / median / greatest**")
+    report.line("**Megabytes, and number of descriptors: minimum / median / maximum**")
     report.table(["minutes", *names], rows)
 
 
@@ -144,7 +144,7 @@ def judge(report: Report, samples: list[Sample], warm_up: float) -> None:
     minutes = np.array([sample.seconds for sample in warm]) / 60
     if len(warm) < 10:
         report.line(
-            f"Verdict: none, for there are {len(warm)} measurements behind the warm-up of {warm_up / 60:.1f} minutes; run it longer."
+            f"Verdict: none, because only {len(warm)} measurements follow the warm-up of {warm_up / 60:.1f} minutes; run it longer."
         )
         return
     rows, growing = [], []
@@ -155,10 +155,11 @@ def judge(report: Report, samples: list[Sample], warm_up: float) -> None:
         if name in (ANONYMOUS, DESCRIPTORS) and rise > FLAT * np.median(numbers):
             growing.append(f"{name} by {rise:.1f} in {minutes[-1] - minutes[0]:.1f} minutes")
         rows.append([name, f"{slope:+.3f}" if name == DESCRIPTORS else f"{slope * 1000:+.0f} kB"])
-    report.table(["behind the warm-up", "a minute"], rows)
-    verdict = "it grows: " + ", ".join(growing) if growing else "anonymous memory and descriptors are flat"
+    report.table(["after the warm-up", "rise per minute"], rows)
+    verdict = "these values grow: " + ", ".join(growing) if growing else "anonymous memory and descriptors are flat"
     report.line(
-        f"Verdict: {verdict} ({warm_up / 60:.1f} minutes of warm-up left out). Shared memory is the link's: it may grow to its budget."
+        f"Verdict: {verdict} (after a warm-up of {warm_up / 60:.1f} minutes). Shared memory belongs to the link, and can grow up to the "
+        f"link's budget."
     )
 
 
@@ -167,7 +168,10 @@ def declared(photos: Path) -> str:
     reader = ImageFileReader(str(photos), BATCH, crop=RandomResizedCrop(SHAPE), flip=0.5, epochs=None, num_workers=WORKERS)
     places = sum(stage.capacity for stage in Pipeline([reader]).stats().stages)
     megabytes = BUDGET_MB + (places + UNUSED) * BATCH_MB
-    words = f"{BUDGET_MB} MB of the link's budget_mb, {places} places in the reader's queues and {UNUSED} unused batches that it keeps, "
+    words = (
+        f"{BUDGET_MB} MB of the link's budget_mb, {places} places in the reader's queues and {UNUSED} unused batches that the "
+        f"reader keeps, "
+    )
     return f"{words}of {BATCH_MB:.1f} MB each: at most {megabytes:.0f} MB"
 
 
@@ -191,9 +195,9 @@ def run(photos: Path, minutes: float, every: float) -> tuple[list[Sample], str]:
         output.seek(0)
         lines = [line.strip() for line in output if line.strip()]
     if early is not None:
-        return samples, f"It ended before its time, with exit code {early}: {lines[-1] if lines else 'it printed nothing'}"
+        return samples, f"The run ended early, with exit code {early}: {lines[-1] if lines else 'it printed nothing'}"
     return samples, next(
-        (line for line in reversed(lines) if line.startswith("trainer: ")), "The consumer did not say how many batches came."
+        (line for line in reversed(lines) if line.startswith("trainer: ")), "The consumer did not report how many batches it received."
     )
 
 
@@ -212,16 +216,17 @@ def main() -> None:
     samples, said = run(photos, given.minutes, given.every)
     report.line(f"{said} (batches of {BATCH}).")
     if not samples:
-        report.line("Verdict: none, for nothing was measured.")
+        report.line("Verdict: none, because nothing was measured.")
         return
     show(report, samples, min(2.0, given.minutes / 2))
     judge(report, samples, warm_up=min(120.0, given.minutes * 60 / 4))
     most, shared = (max(sample.values[name] for sample in samples) for name in (ALL, SHARED))
     limit = "no more" if shared <= BUDGET_MB else "MORE"
-    report.line(f"The buffers may take {declared(photos)}.")
+    report.line(f"The buffers can use {declared(photos)}.")
     report.line(
-        f"All processes together took at most {most:.0f} MB, code and libraries included; at most {shared:.0f} MB of it shared, "
-        f"{limit} than the link declares."
+        f"All processes together used at most {most:.0f} MB, including code and libraries. At most {shared:.0f} MB of this memory was "
+        f"shared, "
+        f"{limit} than the budget of the link."
     )
     report.record()
 

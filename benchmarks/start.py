@@ -81,7 +81,7 @@ def main() -> None:
     options = parser(__doc__, 3)
     options.add_argument("--files", type=int, default=1000, help="files per dataset (default: %(default)s)")
     options.add_argument(
-        "--rows", type=int, default=10**6, help="rows per Arrow file; a TFRecord file has a hundredth of them (default: %(default)s)"
+        "--rows", type=int, default=10**6, help="rows per Arrow file; a TFRecord file has 1/100 of this number (default: %(default)s)"
     )
     given = parse(options, files=50, rows=10**5)
     report = Report("start", given.record)
@@ -91,10 +91,10 @@ def main() -> None:
             state = f"{folder}/state.json"
             WRITERS[kind](Path(folder), given.files, rows)
             cases = {
-                "from the beginning, for the first time": [(kind, folder, 0, RANKS, "", state)],
+                "from the beginning, first run": [(kind, folder, 0, RANKS, "", state)],
                 "from the beginning": [(kind, folder, 0, RANKS, "", "")] * given.rounds,
                 "from a state": [(kind, folder, 0, RANKS, state, "")] * given.rounds,
-                f"from a state, on {OTHER_RANKS} ranks in place of {RANKS}": [(kind, folder, 1, OTHER_RANKS, state, "")] * given.rounds,
+                f"from a state, on {OTHER_RANKS} ranks instead of {RANKS}": [(kind, folder, 1, OTHER_RANKS, state, "")] * given.rounds,
             }
             lines = []
             for name, runs in cases.items():
@@ -105,7 +105,7 @@ def main() -> None:
         report.line(
             f"**{kind}: {given.files * rows:,} rows in {given.files:,} files (targets from a state: {SECONDS:g} s, {MEGABYTES} MB)**"
         )
-        report.table(["first batch", "seconds, median", "largest", "MB", "MB mapped"], lines)
+        report.table(["first batch", "seconds, median", "seconds, maximum", "MB", "MB mapped"], lines)
     report.record()
 
 

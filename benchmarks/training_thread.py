@@ -100,8 +100,8 @@ class Trainer:
 def main() -> None:
     parser = measure.parser(__doc__, rounds=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds per turn of each training thread (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=3000, help="images per second that the thread asks for (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="threads of a loader with threads (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=3000, help="images per second that the thread requests (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="number of threads of a loader with threads (default: %(default)s)")
     options = measure.parse(parser, seconds=1.0)
     report = Report("training_thread", options.record)
     report.line(machine("highway-data", "numpy", "torch", "opencv-python-headless"))
@@ -128,14 +128,26 @@ def main() -> None:
                 if not round_:
                     trainer.answers = {key: [] for key in trainer.answers}
     report.line(
-        f"JPEGs of {SIDE}x{SIDE} pixels, random-resized crop and flip, batches of {BATCH}, {options.rate:,.0f} images/s asked for; "
-        f"loaders of threads have {options.workers}; {options.seconds:g} s a turn, half as long alone before; {options.rounds} rounds."
+        f"JPEGs of {SIDE}x{SIDE} pixels, random-resized crop and flip, batches of {BATCH}, {options.rate:,.0f} images/s requested; "
+        f"loaders with threads have {options.workers} threads; turns of {options.seconds:g} s, each after half as long without a "
+        f"loader; {options.rounds} rounds."
     )
     for kind, what in KINDS.items():
-        report.line(f"**A training thread of {what}: share of its own rate (target: {TARGET})**")
-        header = ["loader", "share", "min to max", "on a core", "alone", "waits/s", "x cost", "longest", "alone", "images/s"]
+        report.line(f"**A training thread that runs {what}: rate with the loader / rate alone (target: {TARGET})**")
+        header = [
+            "loader",
+            "share",
+            "min to max",
+            "on a core",
+            "on a core alone",
+            "waits/s",
+            "x cost",
+            "longest step ms",
+            "longest alone ms",
+            "images/s",
+        ]
         report.table(header, [trainer.row(name, kind) for name, trainer in trainers.items()])
-    report.line("**Taking a batch of 9.6 MB that is ready (target: 0.2 ms)**")
+    report.line("**Time to receive a batch of 9.6 MB that is ready (target: 0.2 ms)**")
     report.table(
         ["loader", "ms"],
         [[name, f"{1e3 * statistics.median(a['seconds'] for a in trainer.answers['take']):.2f}"] for name, trainer in trainers.items()],

@@ -23,15 +23,15 @@ LIBRARIES = ("highway", "functional", "cv2", "Pillow", "Albumentations", "torchv
 DRAWING, PLAIN = ("Albumentations", "torchvision"), ("cv2", "Pillow")  # for each image; nothing: called with fixed parameters
 TARGETS = {"RandAugment": 3.0, "TrivialAugmentWide": 3.0, "AutoAugment": 3.0, "AugMix": 3.0, "detection chain": 2.0}  # others 1.0
 NO_ROW = {  # and why
-    **dict.fromkeys(("TopCenterCrop", "Slicer", "RandomCropRandomShape"), "a view of the image, as CenterCrop's"),
-    **dict.fromkeys(("Chain", "Sometimes", "OneOf", "SomeOf", "Shuffled"), "does what those do that it is made of"),
-    "Lambda": "does what its function does",
-    "AdditiveNoise": "GaussianNoise of a fixed deviation",
-    "BoxSafeCrop": "a view of the image, by less arithmetic than RandomIoUCrop's",
-    "Clip": "a table, as Solarize",
-    "HistEq": "nobody else has its mapping; a histogram and a table, as Equalize",
-    "RescaleImages": "what Normalize calls",
-    "ToUint8": "the way back from ToFloat",
+    **dict.fromkeys(("TopCenterCrop", "Slicer", "RandomCropRandomShape"), "returns a view of the image, like CenterCrop"),
+    **dict.fromkeys(("Chain", "Sometimes", "OneOf", "SomeOf", "Shuffled"), "only calls the transforms that it contains"),
+    "Lambda": "only calls its function",
+    "AdditiveNoise": "the same as GaussianNoise with a fixed deviation",
+    "BoxSafeCrop": "returns a view of the image, with less arithmetic than RandomIoUCrop",
+    "Clip": "applies a table, like Solarize",
+    "HistEq": "no other library has its mapping; computes a histogram and applies a table, like Equalize",
+    "RescaleImages": "the function that Normalize calls",
+    "ToUint8": "the inverse of ToFloat",
 }
 
 
@@ -42,7 +42,7 @@ def listed() -> dict[str, Sequence[str]]:
         Absent: it has no environment.
     """
     if not python(ENVIRONMENT).exists():
-        raise Absent(f"no environment; make it with 'tox -e bench-peers -- {ENVIRONMENT}'")
+        raise Absent(f"no environment; create it with 'tox -e bench-peers -- {ENVIRONMENT}'")
     script = Path(__file__).resolve().parent / "peers" / "transforms.py"
     return json.loads(subprocess.run([python(ENVIRONMENT), script, "--list"], check=True, capture_output=True, text=True).stdout)
 
@@ -94,13 +94,13 @@ def main() -> None:
         peers, absent = present(names, Path(temporary), closing)
         report.line(foreign({ENVIRONMENT: next(iter(peers.values())).process.versions} if peers else {}))
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
-    report.line(f"{given.seconds:g} s of processor time a turn; {given.rounds} rounds.")
+    report.line(f"{given.seconds:g} s of processor time per turn; {given.rounds} rounds.")
     table = []
     for name in chosen(transforms, given):
         found = {library: rates[f"{name}:{library}"] for library in transforms[name] if f"{name}:{library}" in rates}
         table.append(row(name, found))
-    report.line("**Images of 256x256x3 bytes a second; with boxes: of 480x640x3 with 12 of them**")
-    ratios = ["best of the others", "highway, x best", "target", "highway, x best that draws", "functional, x best that does not"]
+    report.line("**Images per second: 256x256x3 bytes; with boxes: 480x640x3 bytes and 12 boxes**")
+    ratios = ["best of the others", "highway, x best", "target", "highway, x best random", "functional, x best fixed"]
     report.table(["transform", *LIBRARIES, *ratios], table)
     reasons = [f"{', '.join(name for name in NO_ROW if NO_ROW[name] == reason)} ({reason})" for reason in dict.fromkeys(NO_ROW.values())]
     report.line(f"No row: {'; '.join(reasons)}.")

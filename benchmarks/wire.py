@@ -109,7 +109,7 @@ def codecs_alone(report: Report) -> None:
     for name, (encode, decode, number) in codecs.items():
         best = [min(timeit.repeat(function, number=number, repeat=5)) / number * 1e6 for function in (encode, decode)]
         rows.append([name, *(f"{microseconds:,.1f}" for microseconds in best)])
-    report.line("**The codecs alone: one batch of 9.6 MB, microseconds, the best of 5**")
+    report.line("**Codecs without a transport: microseconds per batch of 9.6 MB, best of 5**")
     report.table(["codec", "encode", "decode"], rows)
 
 
@@ -135,7 +135,7 @@ def main() -> None:
                 report.line(f"{given.rounds} rounds.")
             rates = in_turns(links, given.rounds, absent)
         target = " (target: 80,000 messages/s over shm)" if size == SMALL else ""
-        report.rates(f"One message of {size}, from process to process, {count} a turn{target}", rates, AGAINST, "messages", absent)
+        report.rates(f"Messages of {size}, from process to process, {count} per turn{target}", rates, AGAINST, "messages", absent)
         report.targets(rates, SMALL_TARGETS if size == SMALL else TARGETS)
     report.record()
 

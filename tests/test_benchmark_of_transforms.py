@@ -42,5 +42,5 @@ def test_without_its_environment_the_script_says_so_and_lets_the_other_scripts_r
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout.strip()) == (
         0,
-        "absent: transforms (no environment; make it with 'tox -e bench-peers -- transforms')",
+        "absent: transforms (no environment; create it with 'tox -e bench-peers -- transforms')",
     ), done.stderr

@@ -117,21 +117,25 @@ def make(name: str, folder: Path = FOLDER) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(ENVIRONMENTS)}; all, if there is none")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the environments are made (default: %(default)s)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(ENVIRONMENTS)}; default: all")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder for the environments (default: %(default)s)")
     options = parser.parse_args()
     if unknown := set(options.names) - ENVIRONMENTS.keys():
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; expected some of {', '.join(ENVIRONMENTS)}")
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; expected one or more of {', '.join(ENVIRONMENTS)}")
     failed = []
     for name in options.names or ENVIRONMENTS:
-        print(f"{name}: up to {ENVIRONMENTS[name].download} MB to fetch", flush=True)
+        print(f"{name}: up to {ENVIRONMENTS[name].download} MB to download", flush=True)
         try:
             make(name, options.folder)
         except subprocess.CalledProcessError as error:
             failed.append(name)
-            print(f"{name}: cannot be installed ({error}); the benchmark will call it absent", file=sys.stderr, flush=True)
+            print(f"{name}: cannot be installed ({error}); the benchmark will report it as absent", file=sys.stderr, flush=True)
             if ENVIRONMENTS[name].system:
-                print(f"{name}: is all there? apt-get install {' '.join(ENVIRONMENTS[name].system)}", file=sys.stderr, flush=True)
+                print(
+                    f"{name}: these system packages may be missing: apt-get install {' '.join(ENVIRONMENTS[name].system)}",
+                    file=sys.stderr,
+                    flush=True,
+                )
     return 1 if failed else 0
 
 

@@ -77,7 +77,7 @@ def images(job: Job, how: str) -> Batches:
                     total += int(labels.sum(dtype=np.int64))
                     yield pixels, None
         if total != labels_of_all:
-            raise ValueError("not every image came once in each epoch")
+            raise ValueError("not every image was read once per epoch")
 
     return batches
 
@@ -181,7 +181,7 @@ def taken(job: Job, batches: Callable[[], Any]) -> Batches:
             total += int(np.ascontiguousarray(batch[:, :8]).view(np.int64).sum())
             yield Came(len(batch), batch.nbytes), None
         if total != job["records"] * (job["records"] - 1) // 2:
-            raise ValueError("not every record came exactly once")
+            raise ValueError("not every record was read exactly once")
 
     return came
 

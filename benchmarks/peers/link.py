@@ -48,7 +48,7 @@ class Arrivals:
         self.came += 1
         if self.came == self.count:
             if not all(np.array_equal(got, sent) for got, sent in zip((images, labels), self.last, strict=True)):
-                raise ValueError("what came is not what was sent")
+                raise ValueError("the received message differs from the sent message")
             self.came = 0
             answer(came=self.count)
             wait()

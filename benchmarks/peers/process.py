@@ -40,7 +40,7 @@ class Process:
         self, python: Path, script: str, arguments: Sequence[str | Path], timeout: float = 300, variables: Mapping[str, str] | None = None
     ) -> None:
         if not python.exists():
-            raise Absent("no environment; make it with 'tox -e bench-peers'")
+            raise Absent("no environment; create it with 'tox -e bench-peers'")
         self.timeout = timeout
         self._command = [python, HERE / f"{script}.py", *arguments]
         self._variables = os.environ | dict(variables or {})
@@ -105,7 +105,7 @@ class Process:
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip() and not line.lstrip().startswith("@")]  # "@": a frame of a stack
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"ended with {how}: {lines[-1] if lines else 'it said nothing'}"
+        return f"ended with {how}: {lines[-1] if lines else 'it printed nothing'}"
 
 
 class Peer:

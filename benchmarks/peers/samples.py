@@ -201,7 +201,7 @@ def taken(job: Job, batches: Callable[[], Any]) -> Batches:
             total += int(batch["number"].sum(dtype=np.int64))
             yield Came(len(batch["number"]), sum(array.nbytes for array in batch.values())), None
         if total != job["count"] * (job["count"] - 1) // 2:
-            raise ValueError("not every sample came exactly once")
+            raise ValueError("not every sample was read exactly once")
 
     return fields
 
@@ -216,7 +216,7 @@ def whole(data: Sequences, batches: Callable[[], Any]) -> Batches:
             total += int(batch["tokens"].sum(dtype=np.int64))
             yield Came(0, batch["tokens"].nbytes), None
         if total != expected:
-            raise ValueError("not every sequence came exactly once")
+            raise ValueError("not every sequence was read exactly once")
         yield Came(len(data), 0), None
 
     return rows

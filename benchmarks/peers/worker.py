@@ -120,6 +120,6 @@ def _check(job: Job, batches: Batches, path: str) -> dict[str, float]:
             if number >= first and image.size:
                 kept[number - first] = image
     if (times != 1).any():
-        raise ValueError(f"{int((times != 1).sum())} of {total} images do not come exactly once")
+        raise ValueError(f"{int((times != 1).sum())} of {total} images were not read exactly once")
     np.save(path, kept)
     return {"items": total}
