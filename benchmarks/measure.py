@@ -114,8 +114,8 @@ class Report:
         self.start, self.end = f"<!-- {self.name} -->", f"<!-- end of {self.name} -->"
         if self.file and not re.search(f"{self.start}.*{self.end}", self.file.read_text(), re.DOTALL):
             raise SystemExit(
-                f"{self.file}: expected the line {self.start!r} and, after it, the line {self.end!r}; add both lines at the place for "
-                f"the tables"
+                f"{self.file}: expected the line {self.start!r} and, after it, the line {self.end!r}; add both lines at the place for the "
+                "tables"
             )
 
     def line(self, text: str) -> None:

@@ -159,7 +159,7 @@ def judge(report: Report, samples: list[Sample], warm_up: float) -> None:
     verdict = "these values grow: " + ", ".join(growing) if growing else "anonymous memory and descriptors are flat"
     report.line(
         f"Verdict: {verdict} (after a warm-up of {warm_up / 60:.1f} minutes). Shared memory belongs to the link, and can grow up to the "
-        f"link's budget."
+        "link's budget."
     )
 
 
@@ -169,8 +169,8 @@ def declared(photos: Path) -> str:
     places = sum(stage.capacity for stage in Pipeline([reader]).stats().stages)
     megabytes = BUDGET_MB + (places + UNUSED) * BATCH_MB
     words = (
-        f"{BUDGET_MB} MB of the link's budget_mb, {places} places in the reader's queues and {UNUSED} unused batches that the "
-        f"reader keeps, "
+        f"{BUDGET_MB} MB of the link's budget_mb, {places} places in the reader's queues and {UNUSED} unused batches that the reader "
+        "keeps, "
     )
     return f"{words}of {BATCH_MB:.1f} MB each: at most {megabytes:.0f} MB"
 
@@ -225,8 +225,7 @@ def main() -> None:
     report.line(f"The buffers can use {declared(photos)}.")
     report.line(
         f"All processes together used at most {most:.0f} MB, including code and libraries. At most {shared:.0f} MB of this memory was "
-        f"shared, "
-        f"{limit} than the budget of the link."
+        f"shared, {limit} than the budget of the link."
     )
     report.record()
 

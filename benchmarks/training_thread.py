@@ -128,9 +128,9 @@ def main() -> None:
                 if not round_:
                     trainer.answers = {key: [] for key in trainer.answers}
     report.line(
-        f"JPEGs of {SIDE}x{SIDE} pixels, random-resized crop and flip, batches of {BATCH}, {options.rate:,.0f} images/s requested; "
-        f"loaders with threads have {options.workers} threads; turns of {options.seconds:g} s, each after half as long without a "
-        f"loader; {options.rounds} rounds."
+        f"JPEGs of {SIDE}x{SIDE} pixels, random-resized crop and flip, batches of {BATCH}, {options.rate:,.0f} images/s requested; loaders "
+        f"with threads have {options.workers} threads; turns of {options.seconds:g} s, each after half as long without a loader; "
+        f"{options.rounds} rounds."
     )
     for kind, what in KINDS.items():
         report.line(f"**A training thread that runs {what}: rate with the loader / rate alone (target: {TARGET})**")

@@ -163,8 +163,8 @@ class _Report:
                 if seconds % _REPORT_AFTER == 0:
                     log.warning("%s has waited for %d s at %s%s", self._place, seconds, self._batch, self._missing())
             raise PipelineError(
-                f"{self._place} has waited for {self._timeout:g} s (end_timeout) at {self._batch}{self._missing()}; find the "
-                "cause in the logs of the other ranks, or pass a greater end_timeout"
+                f"{self._place} has waited for {self._timeout:g} s (end_timeout) at {self._batch}{self._missing()}; find the cause in the "
+                "logs of the other ranks, or pass a greater end_timeout"
             )
         except RuntimeError as error:
             raise PipelineError(

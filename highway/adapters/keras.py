@@ -19,14 +19,13 @@ try:
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 except ImportError as error:
     raise ConfigError(
-        "highway.adapters.keras needs keras 3.6 or later: pip install keras, and the backend that KERAS_BACKEND selects (tensorflow, "
-        "jax or "
-        "torch)"
+        "highway.adapters.keras needs keras 3.6 or later: pip install keras, and the backend that KERAS_BACKEND selects (tensorflow, jax "
+        "or torch)"
     ) from error
 
 _IN_AN_EPOCH = (
-    "state_dict: in an epoch, Keras has already read batches that it has not trained on; call state_dict() at the end of an epoch, such "
-    "as in on_epoch_end of a callback"
+    "state_dict: in an epoch, Keras has already read batches that it has not trained on; call state_dict() at the end of an epoch, such as "
+    "in on_epoch_end of a callback"
 )
 HELD = 5  # maximum number of batches that Keras reads before it trains, including batches that TensorFlow reads in advance
 
@@ -206,9 +205,8 @@ class _Passes:
         for count, (item, position) in enumerate(itertools.chain(tuple(self._held), self._further()), start=1):
             if number != self._number:
                 raise PipelineError(
-                    "dataset: another pass over this dataset has begun, but a pipeline supports only one pass at a "
-                    "time; use a separate pipeline "
-                    "for each fit"
+                    "dataset: another pass over this dataset has begun, but a pipeline supports only one pass at a time; use a separate "
+                    "pipeline for each fit"
                 )
             self._is_done = count == self._steps
             self._tell(PipelineError(_IN_AN_EPOCH) if self.is_taken_ahead else position)

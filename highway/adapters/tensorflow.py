@@ -299,8 +299,7 @@ class Loops:
                 if number != self._number and not self._errors_end_it:
                     raise PipelineError(
                         "to_dataset: another loop over the dataset has begun, or its with block has ended; a pipeline supports only one "
-                        "loop at a "
-                        "time"
+                        "loop at a time"
                     )
                 for item in self._held or self._items if number == self._number else ():
                     if not self._held:

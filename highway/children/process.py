@@ -48,8 +48,8 @@ def expect_picklable(part: Any, label: str, who: str) -> None:
         pack(part)
     except Exception as error:  # pickle and __reduce__ can raise any error
         raise PipelineError(
-            f"{who}: {label} cannot be sent to another process: {error}; define its functions and classes at the top level "
-            "of a module, and keep no open files or locks in it"
+            f"{who}: {label} cannot be sent to another process: {error}; define its functions and classes at the top level of a module, "
+            "and keep no open files or locks in it"
         ) from error
 
 

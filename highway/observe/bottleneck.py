@@ -117,7 +117,7 @@ def _slow_link(roles: Mapping[str, _Role]) -> str:
                 if min(sends, receives) > FULL:
                     waited = f"{sender.name} waited {percent(sends)} of its time to send"
                     return (
-                        f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} waited {percent(receives)} "
-                        f"of its time to receive."
+                        f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} waited {percent(receives)} of its "
+                        "time to receive."
                     )
     return ""

@@ -239,8 +239,7 @@ def _missing_ends(plan: Plan, link: str, spec: LinkSpec, uses: Mapping[str, Coll
             if role in uses and (link, direction) not in uses[role] and not (plan.roles[role].external and not plan.roles[role].stages):
                 yield (plan.location / "links" / link / side).error(
                     f"the role {role} must {direction} on the link {link}, but has no stage {WRITES[direction]}: {{link: {link}}}; add "
-                    f"this stage, "
-                    f"or remove {role} here"
+                    f"this stage, or remove {role} here"
                 )
 
 

@@ -192,8 +192,8 @@ def directory(url: str) -> Directory:
     if _directory is None:
         raise LinkError(
             None,
-            f"{url}: the name in this URL needs a rendezvous, but this process has none; start the process with `highway "
-            f"run --rendezvous folder:PATH`",
+            f"{url}: the name in this URL needs a rendezvous, but this process has none; start the process with `highway run --rendezvous "
+            "folder:PATH`",
         )
     return _directory
 

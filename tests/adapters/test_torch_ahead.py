@@ -175,9 +175,7 @@ class Batches(data.IterableDataset):
 def test_a_loader_whose_batches_a_stage_takes_refuses_its_state():
     with over_dataset() as loader:
         for _ in to_device(data.DataLoader(Batches(loader), batch_size=None), "cpu"):
-            with pytest.raises(
-                PipelineError, match=r"state_dict: a pipeline reads this DataLoader, so its batches have not all reached your loop;"
-            ):
+            with pytest.raises(PipelineError, match=r"state_dict: a pipeline reads this DataLoader ahead of your loop;"):
                 loader.state_dict()
 
 

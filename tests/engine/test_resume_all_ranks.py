@@ -334,7 +334,7 @@ def test_a_source_whose_items_do_not_follow_from_their_number_is_refused_in_the_
         build,
         states_after(build, [2, 2]),
         r"Concat \(sources\[1\] has Shuffle, which can hold, drop or skip items; put it after\) cannot resume on other ranks in the "
-        r"middle of an epoch, .*; resume on the same number of ranks, or from states between two epochs",
+        r"middle of an epoch, .*; resume on the same number of ranks, or from states that were saved between two epochs",
     )
 
 

@@ -44,8 +44,8 @@ def test_python_code_that_keeps_as_many_workers_as_cores_waiting_for_each_other_
 def test_a_source_that_does_little_is_to_yield_batches():
     source = StageStats("range", 1, 1000, busy=2.0, shape="source")
     assert PipelineStats([source], 2.0, 2.0, 2).bottleneck == (
-        "range is the bottleneck: it was busy 100% of the time; a source has only one thread: move part of its work into a map, "
-        "or, if the work for each item is small, yield batches."
+        "range is the bottleneck: it was busy 100% of the time; a source has only one thread: move part of its work into a map, or, if the "
+        "work for each item is small, yield batches."
     )
 
 

@@ -95,8 +95,8 @@ def trainer(busy=0.1):
 def test_the_busiest_stage_over_all_replicas_is_the_bottleneck():
     found = bottleneck([reader(), worker(0, busy=0.96), worker(1, busy=0.98), trainer()])
     assert found == (
-        "worker (Augment) is the bottleneck: its 2 replicas were busy 97% of the time; start more replicas (replicas: 3), "
-        "or give them more workers (num_workers: 2), as long as cores are free."
+        "worker (Augment) is the bottleneck: its 2 replicas were busy 97% of the time; start more replicas (replicas: 3), or give them "
+        "more workers (num_workers: 2), as long as cores are free."
     )
 
 
@@ -136,7 +136,7 @@ def test_who_receives_outside_is_the_bottleneck_where_what_is_sent_waits():
 
 def test_a_link_is_the_bottleneck_if_both_its_ends_wait():
     found = bottleneck([reader(blocked=0.8), worker(), trainer()])
-    assert found == "The link raw is the bottleneck: reader waited 80% of its time to send, and worker 90% to receive."
+    assert found == "The link raw is the bottleneck: reader waited 80% of its time to send, and worker waited 90% of its time to receive."
 
 
 def test_nothing_is_short_of_time():

@@ -211,7 +211,7 @@ def test_another_user_of_the_machine_sees_nothing(link, popen):
     [
         ("7900", "tap='7900'; expected an address to bind, such as ipc://@name or tcp://127.0.0.1:7900"),
         ("shm://x", "expected an address to bind"),
-        ("ipc://", "no path after"),
+        ("ipc://", "expected a path after"),
         ("tcp://host", "expected host:port"),
     ],
 )

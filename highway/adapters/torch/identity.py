@@ -39,16 +39,15 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
     """
     if unknown := [name for name in allow_changed if name not in here]:
         raise PipelineError(
-            f"load_state_dict: allow_changed contains {', '.join(unknown)}, which is not a compared parameter; the "
-            f"compared parameters are {', '.join(here)}"
+            f"load_state_dict: allow_changed contains {', '.join(unknown)}, which is not a compared parameter; the compared parameters are "
+            f"{', '.join(here)}"
         )
     there = {**there, "ranks": here["ranks"]} if there["ranks"][0] == here["ranks"][0] else there  # see of_another_rank
     changed = {name: f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)}
     if refused := [text for name, text in changed.items() if name not in allow_changed]:
         raise PipelineError(
-            f"load_state_dict: the arguments differ from those of the DataLoader that saved the state: {'; '.join(refused)}; use the "
-            f"same arguments, or "
-            f"accept the changes. The rest of the run can then differ: load_state_dict(state, allow_changed={list(changed)})"
+            f"load_state_dict: the arguments differ from those of the DataLoader that saved the state: {'; '.join(refused)}; use the same "
+            f"arguments, or accept the changes. The rest of the run can then differ: load_state_dict(state, allow_changed={list(changed)})"
         )
     if changed:
         log.warning("load_state_dict: the DataLoader has changed, which allow_changed accepts: %s", "; ".join(changed.values()))

@@ -321,9 +321,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise self._received
         if self._received is None and getattr(self._progress, "is_in_stage", False) and not in_stage():
             raise PipelineError(
-                "state_dict: a pipeline reads this DataLoader, so its batches have not all reached your loop; call state_dict() of the "
-                "object that "
-                "your loop reads"
+                "state_dict: a pipeline reads this DataLoader ahead of your loop; call state_dict() of the object that your loop reads"
             )
         return {**to_public(self._received or self._snapshot()), "of": identity_of(self)}
 

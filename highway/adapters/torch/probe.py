@@ -82,8 +82,8 @@ def check_threads(dataset: Any, num_threads: int) -> None:
     if found is not None:
         raise ConfigError(
             f'DataLoader(workers="threads"): {name} {found} when {readers} threads read it at the same time. The sample is random, or the '
-            "dataset contains an object that is not thread-safe, such as an open file. "
-            f"Create such an object for each thread (threading.local()), or use per_worker=True, or {_WAYS_OUT}"
+            "dataset contains an object that is not thread-safe, such as an open file. Create such an object for each thread "
+            f"(threading.local()), or use per_worker=True, or {_WAYS_OUT}"
         )
 
 

@@ -165,14 +165,14 @@ def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[s
         )
     if (whole := max(together(sizes, host), key=lambda each: each.part)).part <= FULL:
         yield (
-            f"All roles also fit on one such host, which then uses {whole.part:.0%} of its {whole.what}. This needs no network "
-            f"between hosts."
+            f"All roles also fit on one such host, which then uses {whole.part:.0%} of its {whole.what}. This needs no network between "
+            "hosts."
         )
 
 
 IN_PARTS = (
-    "More processes do not help here, because each process of the role gets all items, or the links keep the role on one host: "
-    "distribute the items (kind: push), over tcp."
+    "More processes do not help here, because each process of the role gets all items, or the links keep the role on one host: distribute "
+    "the items (kind: push), over tcp."
 )
 WAYS_OUT = {
     MEMORY: "Lower budget_mb of the links, or connect fewer processes to each other: each connection can use budget_mb at each end.",
@@ -194,14 +194,14 @@ def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequen
     for name, cost in given.roles.items():
         if missing := [stage.name for stage in cost.stages if not stage.seconds and stage.shape != "source"]:
             yield (
-                f"{name}: the plan ignores {' and '.join(missing)}, because no item passed during the measurement; measure longer, "
-                f"with --seconds."
+                f"{name}: the plan ignores {' and '.join(missing)}, because no item passed during the measurement; measure longer, with "
+                "--seconds."
             )
     for edge in graph(topology).edges:
         if not edge.name and {edge.source, edge.target} <= set(topology.roles):
             yield (
-                f"{edge.source} sends to {edge.target} at a URL, and the plan ignores this traffic; define a link in the file instead "
-                f"of the URL."
+                f"{edge.source} sends to {edge.target} at a URL, and the plan ignores this traffic; define a link in the file instead of "
+                "the URL."
             )
     if host.gbit is None:
         yield "The speed of the network is unknown, so the plan ignores the network; pass --gbit."

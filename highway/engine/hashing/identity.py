@@ -106,12 +106,14 @@ def expect_stages(saved: list[str], current: list[str]) -> None:
     ``allow_changed`` cannot allow this, because only the same stages can make the waiting items again.
     """
     if saved != current:
-        if len(current) < len(saved):
-            way_out = "if you removed a map, put Stage(Identity(), name=OLD_NAME) in its place and list OLD_NAME in allow_changed"
-        elif len(current) > len(saved):
-            way_out = "if you added a map, call it inside an existing map instead and list the name of that map in allow_changed"
-        else:
-            way_out = "use the old names, with Stage(..., name=OLD_NAME), in the old order"
+        way_out = "use the old order"
+        if old := next((name for name in saved if name not in current), None):
+            way_out = (
+                f"if {old} has a new name, set the old name with Stage(..., name={old!r}). If you removed the map {old}, put "
+                f"Stage(Identity(), name={old!r}) in its place, and list {old!r} in allow_changed"
+            )
+        elif new := next((name for name in current if name not in saved), None):
+            way_out = f"if you added the map {new}, call it inside an existing map, and list the name of that map in allow_changed"
         raise PipelineError(
             f"load_state_dict: the state was saved by {' -> '.join(saved)}, but this pipeline is {' -> '.join(current)}; a state needs the "
             f"same stages: {way_out}. Otherwise start again without the state"

@@ -82,7 +82,7 @@ def _join(ray: Any, cluster: str) -> None:
         why = " ".join(said.split()).partition(". ")[0] or type(error).__name__
         raise ConfigError(
             f"--cluster {given}: {why}; start a cluster with `ray start --head`, or pass the address of a running cluster with --cluster "
-            f"HOST:6379. If the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE, a file with the token"
+            "HOST:6379. If the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE, a file with the token"
         ) from error
 
 

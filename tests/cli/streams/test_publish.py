@@ -135,6 +135,6 @@ def test_mon_shows_gaps_and_the_batches_before_it_came(stack, capsys):
     sender.join()
     totals = capsys.readouterr().out.splitlines()[-1]
     assert totals.startswith(
-        "3 batches, 3.0 MB; gaps 4 (sent, but dropped before they arrived: this subscriber is too slow), "
-        "late 5 (sent before this subscriber connected)"
+        "3 batches, 3.0 MB; gaps 4 (sent, but dropped before they arrived: this subscriber is too slow), late 5 (sent before this "
+        "subscriber connected)"
     )

@@ -145,7 +145,7 @@ def test_publishing_is_refused_with_the_way_out(url):
 
 def test_a_batch_beyond_the_budget_names_the_option(name):
     batch = np.zeros(3_000_000, np.uint8)
-    with pytest.raises(OSError, match=r"3\.0 MB; expected at most half of budget_mb=4: set budget_mb=7, in a URL \?budget_mb="):
+    with pytest.raises(OSError, match=r"3\.0 MB; expected at most half of budget_mb=4: set budget_mb=7 for the link or in the URL"):
         Pipeline([[batch], ZMQSink(f"zpush+shm://{name}?budget_mb=4")]).run()
 
 

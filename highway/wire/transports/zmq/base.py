@@ -360,8 +360,8 @@ class BaseSocket:
         peers = self.peers()
         if unknown := [name for name in self._followed if self._directory and not self._directory.address(name)]:
             return TimeoutError(
-                f"{self.link}: {what} within {timeout or 0:.3g} s; no process has published an address for {' and '.join(unknown)}: "
-                f"check that the other end runs"
+                f"{self.link}: {what} within {timeout or 0:.3g} s; no process has published an address for {' and '.join(unknown)}: check "
+                "that the other end runs"
             )
         if peers is None or peers.live:
             there = "" if peers is None else f"; peers connected: {peers.live}"
