@@ -54,7 +54,7 @@ def test_the_components_are_listed_and_described(ask):
     assert re.search(r"^  ImageFileReader +Read labelled images", out, re.M)
     assert re.search(r"^highway.datasets:\n(  .*\n)*  ImageFolder +The images of a folder that contains one subfolder per label", out, re.M)
     assert ask("list", "ImageFolder")[1].startswith(
-        "ImageFolder(data_dir: str, class_names: str | list[str] | None = None)\n\nThe images in one folder per label"
+        "ImageFolder(data_dir: str, class_names: str | list[str] | None = None)\n\nThe images of a folder that contains one subfolder"
     )
     code, out, error = ask("list", "FlipX")
     assert (code, error) == (0, "")
