@@ -382,7 +382,7 @@ def test_threads_refuse_a_dataset_that_returns_other_samples_when_several_read()
         def __getitem__(self, number):
             return number if threading.current_thread() is threading.main_thread() else number + 1
 
-    with pytest.raises(ConfigError, match=r"Racing returns another sample 0 when 4 threads read.*threading\.local"):
+    with pytest.raises(ConfigError, match=r"Racing returns different values for sample 0 when 4 threads read.*threading\.local"):
         iter(DataLoader(Racing(), num_workers=2, workers="threads"))
 
 

@@ -48,7 +48,9 @@ def mesh_of(*shape, names):
 def test_only_the_named_dimensions_share_the_data(shape, names, data, rank, size, same):
     mesh = mesh_of(*shape, names=names)
     if rank is None:
-        with pytest.raises(ConfigError, match="ranks: data= is missing; expected the dimensions along which the data is divided: 'tp'"):
+        with pytest.raises(
+            ConfigError, match="ranks: data= is missing; pass the dimensions along which the data is divided, one or more of: 'tp'"
+        ):
             ranks(mesh, data)
         return
     assert ranks(mesh, data) == {"rank": rank, "world_size": size}
@@ -91,7 +93,7 @@ def test_each_pair_of_pipelines_has_a_link_of_its_own():
 @pytest.mark.parametrize("function", [ranks, peers])
 def test_bad_input_is_named_with_the_way_out(function):
     name = function.__name__
-    with pytest.raises(ConfigError, match=f"{name}: data='data' is not a dimension of the mesh; expected the dimensions .*: 'dp', 'tp'"):
+    with pytest.raises(ConfigError, match=f"{name}: data='data' is not a dimension of the mesh; pass the dimensions .*: 'dp', 'tp'"):
         function(mesh_of(2, 2, names=("dp", "tp")), "data")
     with pytest.raises(ConfigError, match=f"{name}: the dimensions of the mesh have no names; create it with init_device_mesh"):
         function(dist.device_mesh.DeviceMesh("cpu", [0, 1, 2, 3]), "dp")

@@ -314,7 +314,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             if process.is_alive() or (process.exitcode == 0 and not held) or number in self._ended:
                 continue
             how = f"exited with code {process.exitcode}" if process.exitcode >= 0 else f"was killed by {signals.name_of(-process.exitcode)}"
-            batches = held_by_dead(held, self._auto_collation) if self.progress.is_map else f"it held {len(held)} batches: no index"
+            batches = held_by_dead(held, self._auto_collation) if self.progress.is_map else f"it held {len(held)} batches"
             return RuntimeError(f"{error} Worker {number} (pid {process.pid}) {how}; {batches}.{_advice(-process.exitcode)}")
         return None
 

@@ -126,7 +126,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         num_workers = operator.index(num_workers)
         self.shard = shard or rank is not None or world_size is not None
         if rank is not None and not shard:
-            warnings.warn("DataLoader(rank=, world_size=) shards the dataset: add shard=True", DeprecationWarning, stacklevel=2)
+            warnings.warn("DataLoader: rank without shard=True is deprecated; add shard=True", DeprecationWarning, stacklevel=2)
         if self.shard:
             if sampler is not None or batch_sampler is not None or isinstance(dataset, IterableDataset):
                 raise ConfigError(
@@ -136,9 +136,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             seed = 0 if generator is None else generator.initial_seed()
             sampler, shuffle = DistributedSampler(dataset, ranks, here, bool(shuffle), seed, drop_last), None
         if (isolated or per_worker) and workers is None and num_workers > 0:
-            warnings.warn(
-                'DataLoader(isolated=True) and per_worker=True are for threads: add workers="threads"', DeprecationWarning, stacklevel=2
-            )
+            text = 'DataLoader: isolated and per_worker without workers="threads" are deprecated; add workers="threads"'
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
             workers = "threads"
         if workers == "processes" and (isolated or per_worker):
             raise ConfigError('DataLoader: isolated=True and per_worker=True are only for threads; add workers="threads", or remove them')
@@ -366,7 +365,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def as_torch(self) -> IterableDataset:
         """Return an ``IterableDataset`` of the batches. Deprecated, because this loader is a ``torch.utils.data.DataLoader``."""
-        warnings.warn("DataLoader.as_torch() is deprecated: the loader is itself a DataLoader of torch", DeprecationWarning, stacklevel=2)
+        warnings.warn("DataLoader.as_torch() is deprecated; use the loader itself", DeprecationWarning, stacklevel=2)
         return _Batches(self)
 
     def close(self) -> None:

@@ -103,7 +103,9 @@ def _dimensions(mesh: DeviceMesh, data: str | Sequence[str], caller: str) -> lis
         raise ConfigError(f"{caller}: the dimensions of the mesh have no names; create it with init_device_mesh(..., mesh_dim_names=...)")
     if not wanted or (unknown := [name for name in wanted if name not in names]):
         given = f"data={unknown[0]!r} is not a dimension of the mesh" if wanted else "data= is missing"
-        raise ConfigError(f"{caller}: {given}; expected the dimensions along which the data is divided: {', '.join(map(repr, names))}")
+        raise ConfigError(
+            f"{caller}: {given}; pass the dimensions along which the data is divided, one or more of: {', '.join(map(repr, names))}"
+        )
     return [number for number, name in enumerate(names) if name in wanted]
 
 

@@ -74,7 +74,8 @@ def check_threads(dataset: Any, num_threads: int) -> None:
         for index in (*indices[first:], *indices[:first]):
             sample = _read(dataset, index, pause)
             if not _equal(sample, alone[index]):
-                return f"raises {sample!r} for sample {index}" if isinstance(sample, Exception) else f"returns another sample {index}"
+                what = f"raises {sample!r}" if isinstance(sample, Exception) else "returns different values"
+                return f"{what} for sample {index}"
         return None
 
     with ThreadPoolExecutor(readers) as pool:

@@ -315,7 +315,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
             raise RemoteError(f"{error}; {held}") from error
         except EndOfStream:
             self._threads = None
-            raise PipelineError("the DataLoader was closed in the middle of a loop over it") from None
+            raise PipelineError("the DataLoader was closed in the middle of a loop over it; close it after the loop") from None
         task = pending.pop(result.number)
         self._send()
         if result.raised is not None:
