@@ -39,12 +39,12 @@ class Augmentations:
         transforms: Transforms in order; a nested list counts as one transform. By default the list is empty.
         deterministic: Whether to run the transforms without random numbers, for example for a validation set. Crops then take the centre of
             the image.
-        field: The name or position of the image field. By default ``"image"`` or ``"images"`` of a dict, or the first field. An array ``(B,
+        field: The name or index of the image field. By default ``"image"`` or ``"images"`` of a dict, or the first field. An array ``(B,
             H, W, C)`` and a list of images are batches. An array ``(H, W)``, or ``(H, W, C)`` with 1 to 4 channels, is one image. Any other
             array raises an error. Channels must be last. A batch of grey images needs a channel axis, ``(B, H, W, 1)``. The field can be a
             list of fields, such as the two images of a stereo camera. Then all images of a sample must have the same size. All images of a
             sample get the same random parameters.
-        boxes: The name or position of the field with the boxes. A box is x1, y1, x2, y2 in pixels. For one image, the field is an array
+        boxes: The name or index of the field with the boxes. A box is x1, y1, x2, y2 in pixels. For one image, the field is an array
             ``(N, 4)``. For a batch, it is an array ``(B, N, 4)`` padded with empty boxes, or a list of B arrays ``(N_i, 4)``. The
             transformed boxes have the same form, as float32.
         points: The field of the points, or a list of fields. A point is x and y in pixels. For one image, the field is an array ``(N, 2)``,
@@ -59,7 +59,7 @@ class Augmentations:
             For points ``(N, K, 2)``, an index selects one of the K points of an object. For points ``(N, 2)``, it selects one of the N
             points of the image.
         with_points: Fields with one entry per point, ``(N, K)`` or ``(N,)``. Entries are swapped and removed together with their points.
-        visibility: A field with one number per point, as in COCO. If a point is outside the image after any of the transforms, its number
+        visibility: A field with one value per point, as in COCO. If a point is outside the image after any of the transforms, its value
             becomes 0.
         keep: How to treat boxes and points outside the image. Boxes are always clipped to the image. A box that is completely outside
             becomes (0, 0, 0, 0). ``"cut"`` keeps all boxes and points. ``"clip"`` also keeps all boxes and points, and moves each point

@@ -43,7 +43,7 @@ class Batch(RaggedOptions, _OfSamples):
             new field ``<field>_count``, int32 ``(B,)``, contains the lengths. ``"offsets"`` concatenates the values along the first axis. A
             new field ``<field>_offsets``, int32 ``(B + 1,)``, contains the index at which the values of each sample start, and finally the
             total length. ``"list"`` creates a list of arrays.
-        fields: The ragged fields, by name or position. ``None`` selects all fields that have at least one axis. With ``None``, N is not
+        fields: The ragged fields, by name or index. ``None`` selects all fields that have at least one axis. With ``None``, N is not
             rounded up if all samples of a batch have the same length.
         multiple: N is rounded up to a multiple of this number. A greater number leads to fewer different shapes of batches.
         pad_to: A fixed N, as one number, or as a dict from fields to numbers. A sample longer than N raises an error.
@@ -52,8 +52,8 @@ class Batch(RaggedOptions, _OfSamples):
     Yields:
         Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
         tuple keeps its type, and its inner fields are stacked. If items are tuples, the counts and offsets come after all other fields. The
-        passport (the metadata of an item) contains the epoch, origin and times of the first sample. Its index is the number of the batch in
-        the epoch. Its keys are the keys of all samples.
+        passport (the metadata of an item) contains the epoch, origin and times of the first sample. Its index is the index of the batch in
+        the epoch, from 0. Its keys are the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field. The message names the field.
@@ -87,7 +87,7 @@ class Batch(RaggedOptions, _OfSamples):
 @checked
 @dataclass
 class BatchByShape:
-    """Stack samples of equal shapes and dtypes into batches. A full batch is yielded at once.
+    """Stack samples of equal shapes and dtypes into batches. A batch is yielded as soon as it is full.
 
     Args:
         batch_size: Number of samples per batch, at least 1.
@@ -126,20 +126,20 @@ class _OfLengths:
 @checked
 @dataclass
 class Bucket(RaggedOptions, _OfLengths):
-    """Batch samples of similar length, to reduce padding. A full batch is yielded at once.
+    """Batch samples of similar length, to reduce padding. A batch is yielded as soon as it is full.
 
     Args:
         boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets, for lengths below 64,
             from 64 to 127, and of at least 128.
-        batch_sizes: Number of samples per batch for each bucket. Two boundaries define three buckets, so three numbers are required.
-        by: The length of a sample: the name or position of a field that has this length, or a function that returns the length for a
-            sample.
+        batch_sizes: For each bucket, the number of samples per batch. For example, two boundaries need three batch sizes.
+        by: The length of a sample: the name or index of a field that has this length, or a function that returns the length for a
+            sample. By default, the first field of a tuple or list, or a sample that is a single value.
         drop_last: Whether to drop the batches that are not full at the end of an epoch.
         pad_to_boundary: Whether to pad ragged fields to the greatest length of their bucket, which is its upper boundary minus 1.
             Otherwise, they are padded to the greatest length in the batch. With ``True``, a sample in the last bucket raises an error,
             because this bucket has no upper boundary.
         ragged: How to stack ragged fields; see :class:`Batch`. ``None``: stack samples without padding.
-        fields: The ragged fields, by name or position. ``None``: all fields that have at least one axis.
+        fields: The ragged fields, by name or index. ``None``: all fields that have at least one axis.
         multiple: The length of padded fields is rounded up to a multiple of this number.
         pad_to: A fixed length of padded fields, as one number, or as a dict from fields to numbers.
         fill: Padding value, as one number, or as a dict from fields to numbers.
@@ -198,10 +198,10 @@ class Bucket(RaggedOptions, _OfLengths):
 
 
 def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
-    """Yield batches. ``kind`` groups the samples: all samples of a batch have the same kind.
+    """Yield batches of samples for which the function ``kind`` returns equal values.
 
-    A batch is yielded as soon as it has ``size(kind)`` samples. At the end, the batches that are not full are yielded, unless ``drop_last``
-    is set.
+    A batch of kind k is yielded as soon as it has ``size(k)`` samples. At the end, the batches that are not full are yielded, unless
+    ``op.drop_last`` is true.
     """
     position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)
     index = position.value  # the index of the next batch
@@ -256,7 +256,8 @@ class Unbatch:
 
     Yields:
         Items of the batches' type, without the batch axis. The passport (metadata) of a sample is a copy of the passport of its batch. Its
-        index is the number of the sample in the epoch. Its key is the key of the sample.
+        index is the index of the sample in the epoch, from 0. If the batch has one key per sample, the sample gets its own key; otherwise,
+        it gets all keys of the batch.
 
     Raises:
         ValueError: the fields of a batch differ in the length of their first axis, or counts or offsets do not fit the values.

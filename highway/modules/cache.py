@@ -29,6 +29,7 @@ class Gate:
     """A wrapper for the source before a cache.
 
     If a run starts or resumes at the beginning of an epoch, the gate opens the cache. If the cache is complete, the gate yields no items.
+    Otherwise, it yields the items of the source.
     """
 
     stands_for: Iterable[Any]
@@ -127,7 +128,7 @@ class Cache:
             images, are lists of read-only arrays. These arrays can differ in shape.
         shuffle: Whether each epoch has a different order. With ``False``, all epochs have the order of the first epoch.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
-        epochs: Number of epochs to yield. ``None``: the number of epochs of the reader before the cache, or unlimited.
+        epochs: Number of epochs to yield. ``None``: as many epochs as the stages before the cache have, or unlimited if that is unknown.
         key: A text that identifies the cached data. Change it when the data changes. It is required if highway cannot detect whether the
             stages before the cache have changed.
         batched: Whether the inputs are batches. With ``True``, output batches have the size of the input batches. With ``False`` and

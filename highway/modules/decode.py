@@ -53,10 +53,10 @@ class DecodeImage(DecodeOptions, _OfField):
         The sample, with the decoded image, uint8 ``(H, W, 3)`` in RGB, in the same field.
 
     Raises:
-        ConfigError: a parameter is out of its range.
+        ConfigError: a parameter is out of its range, or both ``shape`` and ``crop`` are given.
         KeyError: the field does not exist.
         ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
-        ValueError: the first sample has boxes, and ``shape``, ``crop`` or ``flip`` is given. These parameters would not move the boxes.
+        ValueError: the first sample has boxes, points or masks, and ``shape`` or ``crop`` is given. The annotations would not move.
 
     >>> reader = Reader("highway:photos/val", shuffle=False)
     >>> with Pipeline([reader, DecodeImage(0, shape=(64, 64))]) as pipeline:
@@ -91,7 +91,10 @@ class DecodeImage(DecodeOptions, _OfField):
         return data
 
     def _ahead(self, context: Context) -> _Together | None:
-        """Return an object that decodes several images at once for a worker, or ``None`` if this would not be faster."""
+        """Return an object that decodes several images at once for a worker.
+
+        Return ``None`` if images keep their own size, or if the C extension is not installed.
+        """
         several = extension_or_none() is not None and speaks_for("_ahead", "__call__", self)
         return None if self.output_shape is None or not several else _Together(self, self.output_shape, context)
 
@@ -104,6 +107,7 @@ class _Together:
     Args:
         map: The map, which decodes one image.
         shape: Height and width of the decoded images.
+        context: The context of the stage.
     """
 
     def __init__(self, map: DecodeImage, shape: tuple[int, int], context: Context) -> None:
@@ -131,7 +135,7 @@ class _Together:
                 yield None, batch.replace(item, {self._map.field: images[place]})
 
     def _decoded(self, items: Sequence[Stamped]) -> tuple[tuple[np.ndarray, ...], dict[int, Exception]]:
-        """Return the images, and a dict from the positions of images that cannot be decoded to their errors."""
+        """Return the images, and a dict from the indexes of the items that cannot be decoded to their errors."""
         files, errors, flipped = list[File](), dict[int, Exception](), np.zeros(len(items), np.bool_)
         for place, (item, _) in enumerate(items):
             try:

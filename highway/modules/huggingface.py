@@ -16,7 +16,7 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
-MARK = 256  # number of samples between two stored states of the stream
+MARK = 256  # number of samples between two stored states of the Hugging Face stream
 
 
 @checked
@@ -38,7 +38,7 @@ class HuggingFaceSource:
         config: The second argument of ``load_dataset``. It selects one of several configurations of a dataset.
         fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
             ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise samples have no keys.
+        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists; otherwise, samples have no keys.
         nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
         epochs: Number of passes over the stream, or ``None`` to repeat indefinitely. Each pass calls ``set_epoch`` of the stream first.
 
@@ -94,10 +94,11 @@ class HuggingFaceSource:
 
 
 class _Reading:
-    """A stream that is being read.
+    """Reads the samples of a Hugging Face stream.
 
     Attributes:
-        position: The position after the last sample: a state of the stream, and the number of examples that were read since this state.
+        position: The position after the last sample: a state of the Hugging Face stream (``None``: its beginning), and the number of
+            examples that were read since this state.
     """
 
     def __init__(self, source: HuggingFaceSource, context: Context) -> None:

@@ -46,9 +46,9 @@ class ZMQSource:
     """Receive items from other processes.
 
     The source ends when its senders have announced their end. A :class:`ZMQSink` announces its end. Senders that use the package tensorcom
-    do not announce their end. If the pipeline is drained, the source first reads the messages that have already arrived. Each item keeps
-    its passport. The ``counters`` of the stage count missing and repeated messages, and list the ``bound`` addresses. highway logs a
-    warning for the first missing or repeated message.
+    do not announce their end. If the pipeline is drained, the source first reads the messages that have already arrived. An item from a
+    :class:`ZMQSink` keeps its passport. The ``counters`` of the stage count missing and repeated messages, and list the ``bound``
+    addresses. highway logs a warning for the first missing or repeated message.
 
     Args:
         url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``. The scheme of such a URL determines the
@@ -173,7 +173,7 @@ class ZMQSource:
                 if awaited:
                     continue
                 break
-            # The stream has ended, or the budget is reached.
+            # The senders have ended, or the budget is reached.
             if len(items) < wanted or (receiver.counters["bytes"] >= most and not awaited):
                 break
         if untold := receiver.untold():
@@ -203,7 +203,7 @@ class ZMQSink:
         allow64: Whether arrays with 64-bit elements can be sent. Otherwise, they raise an error.
         receivers: Number of receivers that must be connected before the first item is sent. Then each of these receivers gets items, and is
             notified of the end.
-        end: Whether to notify the receivers of the end of the stream. For receivers that use the package tensorcom, the notification is a
+        end: Whether to notify the receivers after the last item. For receivers that use the package tensorcom, the notification is a
             batch without samples.
         budget_mb: Maximum megabytes of messages that wait in the send buffer of each connection, by default 64. Over ``+shm``, this is the
             size of the shared memory for all messages, by default 256. Options in the URL override ``budget_mb`` and ``tap``.

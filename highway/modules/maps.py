@@ -1,4 +1,4 @@
-"""General maps. A map is a stage that returns one output for each input. ``Map`` can also drop an item."""
+"""General maps. A map is a stage that returns one output for each input, or drops the input. Here, only ``Map`` can drop an item."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Map:
     Args:
         fn: The function. It receives the item or the value of the field. If it has a parameter ``rng``, it also receives a random
             generator. It returns the new value, or ``DROP`` to drop the item. In YAML, write ``package.module:name``.
-        field: Name or position of the field; ``None`` means the whole item.
+        field: Name or index of the field; ``None`` means the whole item.
 
     Returns:
         The result of ``fn``. With ``field``, the item with the result in this field. If the result is ``DROP``, this map also returns
@@ -64,7 +64,7 @@ class Select:
     """Keep some fields of each item, in the given order.
 
     Args:
-        fields: A list of names of a dict's fields, or of positions in a tuple. For one field, pass the name or position without a list.
+        fields: A list of names of a dict's fields, or of indexes in a tuple or list. For one field, pass the name or index without a list.
 
     Returns:
         A dict for a dict, a list for a list, a tuple for any other item.
@@ -91,7 +91,7 @@ class Select:
 @checked
 @dataclass
 class Rename:
-    """Rename fields. The result is a dict. In a tuple or list, the old name of a field is its position.
+    """Rename fields. The result is a dict. In a tuple or list, the old name of a field is its index.
 
     Args:
         names: A dict from old names to new names. If the item is a dict, a field that is not listed keeps its name. If the item is a tuple

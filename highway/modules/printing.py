@@ -25,7 +25,7 @@ class Peek:
 
     Args:
         n: Number of items to print, at least 0.
-        names: Names for the fields of tuples and lists, in order. The default names are the positions.
+        names: Names for the fields of tuples and lists, in order. By default, the name of a field is its index.
 
     Raises:
         ValueError: ``names`` does not contain one name for each field of a tuple or list.
@@ -53,7 +53,7 @@ class Peek:
 @checked
 @dataclass
 class Benchmark:
-    """Print the rate after every ``n`` items. The first item only starts the clock.
+    """Print the rate after every ``n`` items, and at the end for the remaining items. The first item only starts the clock.
 
     Args:
         n: Number of items per printed line, at least 1.
@@ -96,7 +96,9 @@ def rate(count: int, size: int, seconds: float) -> str:
 
 
 def describe(item: Item, passport: Passport, called: Sequence[str] | None = None) -> str:
-    """Return a text that describes an item, with one line for each field and nested value. ``called`` replaces the names of the fields.
+    """Return a text that describes an item, with one line for each field and nested value.
+
+    If the item is not a dict, ``called`` holds names to use in place of the indexes of its fields.
 
     >>> print(describe((np.arange(6, dtype=np.uint8).reshape(2, 3), 7), Passport(0, 3, keys=("a.jpg", "b.jpg"))))
     epoch 0, item 3, keys a.jpg, b.jpg

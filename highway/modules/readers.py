@@ -48,7 +48,7 @@ class Reader(RaggedOptions, Batching, _OfDataset):
         epochs: Number of passes over the dataset, or ``None`` to repeat indefinitely.
         ragged: How to batch ragged fields, whose first axis differs in length from sample to sample: ``"pad"``, ``"offsets"`` or
             ``"list"``. For this parameter and the next four parameters, see :class:`~highway.modules.batching.Batch`.
-        fields: The ragged fields, by name or position. ``None``: all fields that have at least one axis.
+        fields: The ragged fields, by name or index. ``None``: all fields that have at least one axis.
         multiple: The length of a padded field is rounded up to a multiple of this number.
         pad_to: A fixed length of padded fields, as one number, or as a dict from fields to numbers.
         fill: Padding value, as one number, or as a dict from fields to numbers.
@@ -163,13 +163,13 @@ class ImageReader(DecodeOptions, Batching, _OfImages):
 class ImageFileReader(ImageReader):
     """Read labelled images and yield batches.
 
-    Labels are numbered in the sorted order of the names of the label folders (:attr:`classes`). An image in a subfolder of a label folder
-    has the label of this folder. All arguments except ``data_dir`` and ``one_hot`` are the same as for :class:`ImageReader`.
+    A label is the index of its folder's name in the sorted list of the folder names (:attr:`classes`). An image in a subfolder of a label
+    folder has the label of this folder. All arguments except ``data_dir`` and ``one_hot`` are the same as for :class:`ImageReader`.
 
     Args:
         data_dir: A folder with one folder per label; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``
             with ``.jpg`` and ``.cls``; or a dataset whose samples are ``(encoded image, label)`` or dicts with these two fields.
-        one_hot: Whether labels are one-hot rows instead of numbers.
+        one_hot: Whether labels are one-hot rows instead of integers.
 
     Yields:
         Tuples ``(images, labels)``. The images are uint8 ``(B, H, W, 3)`` in RGB. The labels are int32 ``(B,)``. With ``one_hot``, the
@@ -193,5 +193,5 @@ class ImageFileReader(ImageReader):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, indexed by label. Each access reads them from the folder."""
+        """The names of the labels, indexed by label. Each access opens the dataset and reads them."""
         return list(getattr(self.open(), "classes"))  # noqa: B009  # the protocol has no such attribute

@@ -124,7 +124,7 @@ class _Passes:
 
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
-        self.enough = -1  # the number of the latest pass that a stream has ended early
+        self.enough = -1  # the index of the latest pass that a stream has ended early
 
     def __highway__(self) -> Traits:
         return Traits(
@@ -143,7 +143,7 @@ class _Passes:
         first, index, state = position.value or (0, -1, None)
         for epoch in count(first) if self.times is None else range(first, self.times):
             with contextlib.closing(InnerSource(drawn_anew(self.source, epoch, context), context, state)) as inner:
-                position.value = lambda: (epoch, index, inner.state())  # noqa: B023  # called in this pass only
+                position.value = lambda: (epoch, index, inner.state())  # noqa: B023  # this function is called only during this pass
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
                     made_of = Lineage(part=[epoch, as_json(passport)])
                     yield Stamped(item, passport.within(passport.epoch, epoch, index)._replace(made_of=made_of))
@@ -201,7 +201,10 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 
 
 def _repeated(op: Any, times: int | None) -> Any:
-    """Return a copy of a component that yields ``times`` as many epochs. Return ``None`` if the component has no parameter ``epochs``."""
+    """Return a copy of a component that yields ``times`` times as many epochs.
+
+    Return ``None`` if the component neither has the parameter ``epochs`` nor combines sources that number their epochs.
+    """
     if isinstance(op, OfSources) and Traits.of(op).numbers_epochs:
         return replace(op, sources=[Repeat(source, times) if numbers_epochs(source) else source for source in op.sources])
     found = _reader_of(op)

@@ -27,7 +27,7 @@ class _ImageFiles:
 
     Args:
         path: Folder for the files. It is created if it does not exist.
-        field: Name or position of the field that contains the images. By default ``"image"`` or ``"images"`` of a dict, or the first field.
+        field: Name or index of the field that contains the images. By default ``"image"`` or ``"images"`` of a dict, or the first field.
         format: ``"png"`` (lossless) or ``"jpg"`` (quality 95).
     """
 
@@ -98,7 +98,7 @@ class ImageSink(_ImageFiles):
 class ContactSheet:
     """Write one PNG file with a grid of the first images, each with its label and key. Boxes, masks and points are drawn on the images.
 
-    When ``limit`` images have arrived, or at the end of the stream, the sink writes the file and prints a line. The sink ignores later
+    When ``limit`` images have arrived, or at the end of its input, the sink writes the file and prints a line. The sink ignores later
     items.
 
     Args:
@@ -106,13 +106,13 @@ class ContactSheet:
         columns: Number of images per row, at least 1.
         limit: Maximum number of images, at least 1.
         size: Height and width in pixels of each cell, at least 16.
-        field: Name or position of the field that contains the images. By default ``"image"`` or ``"images"`` of a dict, or the first field.
-        label: Name or position of the field that contains the labels: one integer per image, or one per box. By default ``"label"`` or
+        field: Name or index of the field that contains the images. By default ``"image"`` or ``"images"`` of a dict, or the first field.
+        label: Name or index of the field that contains the labels: one integer per image, or one per box. By default ``"label"`` or
             ``"labels"`` of a dict, or the second field.
         classes: Names of the labels, indexed by label.
-        boxes: Name or position of the field of the boxes, ``(N, 4)`` per image. By default ``"boxes"``, if this field contains boxes.
-        mask: Name or position of the field of the masks, ``(H, W)`` or ``(N, H, W)``. By default ``"masks"`` or ``"mask"``.
-        points: Name or position of the field of the points, ``(N, 2)`` or ``(N, K, 2)``. By default ``"keypoints"`` or ``"points"``.
+        boxes: Name or index of the field of the boxes, ``(N, 4)`` per image. By default ``"boxes"``, if this field contains boxes.
+        mask: Name or index of the field of the masks, ``(H, W)`` or ``(N, H, W)``. By default ``"masks"`` or ``"mask"``.
+        points: Name or index of the field of the points, ``(N, 2)`` or ``(N, K, 2)``. By default ``"keypoints"`` or ``"points"``.
 
     Raises:
         KeyError: a given field does not exist.

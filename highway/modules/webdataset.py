@@ -1,4 +1,4 @@
-"""Read and write WebDataset shards, which are tar archives of samples, as streams.
+"""Read and write WebDataset shards, which are tar archives of samples, in sequence.
 
 The files of a sample are consecutive, and have the same name with different extensions. For shards on disk or in a store,
 :class:`highway.datasets.Tar` provides random access.
@@ -107,7 +107,7 @@ class WebDatasetSource:
         context = context or here()
         shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
-        # The epoch, its number of finished shards, the number of samples read from the next shard, and the number of all samples read.
+        # The epoch, how many of its shards are finished, how many samples of the next shard were read, and how many samples in total.
         position = context.state_of(self)
         epoch, done, passed, index = position.value
         first, position.value = epoch, lambda: [epoch, done, passed, index]
@@ -128,7 +128,7 @@ class WebDatasetSource:
             done = passed = index = 0
 
     def _samples(self, url: str, passed: int, context: Context) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Yield the samples of a shard after the first ``passed`` samples, each with its number (from 1) and its key."""
+        """Yield the samples of a shard after the first ``passed`` samples, each with its index plus 1 and its key."""
         with contextlib.closing(read_members(url)) as members:
             samples = enumerate(grouped_by_key(members, partial(context.count, self, "ignored_files")), start=1)
             while True:
@@ -174,7 +174,7 @@ class ShardSink(SampleSink):
     :class:`WebDatasetSource` reads the same samples from these shards.
 
     Args:
-        path: Output path or URL with a format for the number of the shard, such as ``out/photos-%06d.tar``. Missing folders are created.
+        path: Output path or URL with a format for the index of the shard, such as ``out/photos-%06d.tar``. Missing folders are created.
         max_samples: Maximum number of samples in a shard, at least 1.
         max_mb: Maximum megabytes per shard. A shard with only one sample can be larger.
 

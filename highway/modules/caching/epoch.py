@@ -15,7 +15,7 @@ from highway.images.buffers import BufferPool
 
 log = logging.getLogger("highway")
 
-# If the source does not number the rows of its batches: the difference between the numbers of successive batches.
+# If the passport of a batch does not hold the positions of its rows, row r of the batch with index i gets the position i * _MOST_ROWS + r.
 _MOST_ROWS: Final = 1 << 20
 LOG_EVERY: Final = 10.0  # seconds between two log lines about the first epoch
 
@@ -44,17 +44,17 @@ class Epochs:
 
     @property
     def left_out(self) -> int:
-        """The number of errors so far in preceding stages with ``on_error="skip"``."""
+        """The number of errors that preceding stages with ``on_error="skip"`` have skipped so far."""
         return self._items.left_out
 
     def peek(self) -> Stamped | None:
-        """Wait for the next item, and return it without removing it. Return ``None`` at the end."""
+        """Wait for the next item, and return it without removing it. Return ``None`` at the end, or after ``limit`` epochs."""
         if self._next is None and (stamped := next(self._stamped, None)) is not None:
             self._next, self.epoch = stamped, stamped.passport.epoch
         return self._next if self._limit is None or self.epoch < self._limit else None
 
     def of(self, epoch: int) -> Iterator[Stamped]:
-        """Yield the remaining items of an epoch. Then ``self.epoch`` is the next epoch."""
+        """Yield the remaining items of an epoch. Afterwards, ``self.epoch`` is the epoch of the next item."""
         while self.peek() and self.epoch == epoch and self._next is not None:
             stamped, self._next = self._next, None
             yield stamped
@@ -149,7 +149,7 @@ class Passing:
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
         """For each input item, yield the output items, the passport (metadata) of the input item, and its samples.
 
-        At the end, yield the batch of the remaining samples.
+        At the end, yield the batch of the remaining samples, with an empty passport and no samples.
         """
         for stamped in items:
             item, passport = stamped
@@ -170,7 +170,7 @@ class Passing:
         """Return the samples of a batch, with their keys.
 
         Raises:
-            ValueError: the item is not a batch.
+            ValueError: the item is not a batch, or the number of its keys differs from the number of its samples.
         """
         way_out = "if the item is one sample, pass batched=False, or batch_size= to make batches of samples"
         try:
@@ -210,6 +210,6 @@ class Passing:
 
 
 def _positions(passport: Passport, count: int) -> Sequence[int]:
-    """Return the positions of the rows of a batch in the epoch. If the source does not number its rows, use the index of the batch."""
+    """Return the positions of the rows of a batch. If the passport does not hold them, derive them from the index of the batch."""
     rows = passport.rows
     return rows if len(rows) == count else range(passport.index * _MOST_ROWS, passport.index * _MOST_ROWS + count)

@@ -35,9 +35,10 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     """Return the fingerprint of a source and the stages after it, as 32 hexadecimal digits.
 
     The fingerprint includes the parameters and code of each component (:mod:`highway.engine.hashing`), or the ``fingerprint`` that the
-    component declares (:class:`~highway.engine.component.Traits`). For a reader, it also includes the names, sizes and times of the files.
-    The fingerprint includes the image decoder and the version of highway, because different decoders and versions can return different
-    pixels. If stages draw random numbers, it also includes the seed of the pipeline and the names of these stages (:func:`chance`).
+    component declares (:class:`~highway.engine.component.Traits`). For a reader, it also includes the names, sizes and times of the files,
+    the rank and the number of ranks. The fingerprint includes the image decoder and the version of highway, because different decoders and
+    versions can return different pixels. If stages draw random numbers, it also includes the seed of the pipeline and the names of these
+    stages (:func:`chance`).
 
     A warning names values whose changes the fingerprint cannot detect: values that cannot be hashed, and values that maps change while they
     run.
@@ -47,7 +48,8 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
         seed: The seed of the pipeline.
 
     Raises:
-        ConfigError: a component has no fingerprint.
+        ConfigError: the source is neither a reader nor a :class:`WebDatasetSource`, and has no ``fingerprint``; or a parameter of a
+            component cannot be hashed.
     """
     stages = unique([component if isinstance(component, Stage) else Stage(component) for component in components])
     made = (getattr(highway, "__version__", ""), backend(), cv2_or_none() is not None, chance(stages, seed))
@@ -106,7 +108,7 @@ class Share(NamedTuple):
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the share of this rank. If a source contains several readers, use the first reader with several ranks."""
+    """Return the share of this rank: the share of the first reader in the source that has several ranks; otherwise, rank 0 of 1."""
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
@@ -127,7 +129,7 @@ def _readers(value: Any) -> Iterator[Sampling]:
 
 
 def samples_of(components: Sequence[Stage]) -> int | None:
-    """Return the number of samples in the first epoch of a reader, or ``None`` if the number is unknown before reading."""
+    """Return the number of samples in the first epoch. ``None`` if the first stage is not a reader, or the number is unknown."""
     reader = components[0].layers[-1] if components else None
     return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
 

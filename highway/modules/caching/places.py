@@ -27,7 +27,7 @@ class Places:
         context: The context of the cache.
 
     Attributes:
-        known: Whether the places of all samples so far are known. False after a map has dropped or added samples.
+        known: Whether the places of all samples so far are known. ``False`` after a map has dropped, added or repeated samples.
     """
 
     def __init__(self, source: RowRanges, context: Context) -> None:
@@ -85,6 +85,8 @@ class Places:
 
     def index(self) -> dict[str, np.ndarray]:
         """Return additional arrays for the index of a cache; see :class:`~highway.datasets.cache_files.file.CacheFile`.
+
+        The dict is empty if the places are unknown, or if the cache has all samples, each at its place.
 
         ``"bad"`` contains the places of samples that the reader could not read. In batches, the next sample has replaced such a sample.
         ``"dropped"`` contains the places of single samples that a stage after the reader has skipped. It does not contain the samples of

@@ -26,7 +26,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
         file: The cache.
         stages: The stages before the cache.
         arrays: A function that converts a sample to the arrays in the cache.
-        error: The error for the first damaged sample.
+        error: The error that reported damaged samples. If the repair fails, this error is raised again.
 
     Raises:
         DamagedError: the stages are unknown, or do not create the same sample again.

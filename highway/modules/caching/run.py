@@ -168,7 +168,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Create an item again: from the complete cache, by its epoch and index ``part``, or from the inputs ``came`` without ``part``."""
+        """Create an item again. ``part`` is its epoch and index in the complete cache. If ``part`` is ``None``, use its inputs ``came``."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -301,7 +301,7 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Complete the cache. If samples were skipped, and fewer than in the previous try, try again in the next epoch."""
+        """Complete the cache. If samples were skipped, try again in the next epoch, unless the previous try had all these samples."""
         tried, self._old = self._old, None
         whole_epoch = epoch > self._next_epoch  # whether all items of an earlier epoch were dropped
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):

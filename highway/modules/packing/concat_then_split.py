@@ -33,7 +33,8 @@ class ConcatThenSplit:
     length.
 
     Yields:
-        Samples with the same fields as the samples of :class:`Pack`. If a sequence is split, the positions of each part start at 0.
+        Samples with the same fields as the samples of :class:`Pack`. If a sequence is split, ``<field>_positions`` starts at 0 in each
+        part.
 
     Raises:
         ValueError: the fields of a sample differ in length; or the samples differ in their fields, or in the dtype or in the shape (except

@@ -53,10 +53,10 @@ class Pack:
 
     Yields:
         Rows, as samples of the same type as the inputs. For an input field ``tokens``, the field ``tokens`` of a row, ``(length, ...)``,
-        contains the concatenated sequences. A new field ``tokens_segment_ids``, int32 ``(length,)``, contains the number of the sequence
-        for each value: 1 for the first sequence of the row, 0 for padding. A new field ``tokens_positions``, int32 ``(length,)``, contains
-        the position of each value in its sequence, from 0. In tuples, the new fields come last. The passport (the metadata of a row)
-        contains the epoch, origin and times of the first sequence, the index of the row, and the keys of all sequences.
+        contains the concatenated sequences. A new field ``tokens_segment_ids``, int32 ``(length,)``, contains, for each value, the index of
+        its sequence in the row, from 1; 0 is padding. A new field ``tokens_positions``, int32 ``(length,)``, contains the index of each
+        value in its sequence, from 0. In tuples, the new fields come last. The passport (the metadata of a row) contains the epoch, origin
+        and times of the first sequence, the index of the row, and the keys of all sequences.
 
         With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, contains the start of each of the k
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
@@ -106,7 +106,7 @@ class Pack:
             yield self._rows(bins.sequences, bins.rows, index)
 
     def _sequences(self, inputs: Sequence[Stamped]) -> Iterator[Sequences]:
-        """Yield the sequences of the inputs. In a field with a budget, the count of a number is its value."""
+        """Yield the sequences of the inputs. In a field with a budget, the count of a scalar is its value."""
         for sequences in sequences_of(inputs, self.batched):
             for place, name in enumerate(sequences.known):
                 if name in self.budgets:

@@ -139,7 +139,7 @@ class Bounds(NamedTuple):
     size: int | None
 
     def of(self, counts: np.ndarray) -> np.ndarray:
-        """Return the start of each sequence, and the end of the last sequence, as int32. ``counts``: the lengths of the sequences."""
+        """Return the start of each sequence, and the end of the last sequence, as int32. ``counts`` holds the lengths of the sequences."""
         ends = np.concatenate(([0], counts.cumsum())).astype(np.int32)
         return ends if self.size is None else np.pad(ends, (0, self.size - len(ends)), "edge")
 
@@ -243,7 +243,7 @@ def length_of_row(length: Length, name: Field) -> int:
 
 
 def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: int, batched: bool, offset: int | None = None) -> Stamped:
-    """Return a row with its passport (metadata): the passport of the first sequence, but with the keys of all sequences.
+    """Return a row with its passport (metadata): epoch, origin and times of the first sequence, and the keys of all sequences.
 
     Args:
         row: The row.
@@ -251,7 +251,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
         numbers: The indexes of the sequences in this row, in order.
         index: Index of the row.
         batched: Whether the inputs were batches.
-        offset: If sequences can be split, the position in the first sequence at which the row begins.
+        offset: If sequences can be split, the index in the first sequence at which the row begins; otherwise, ``None``.
     """
     if batched:
         inputs = [sequences.inputs[number] for number in numbers]
