@@ -164,7 +164,8 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
     labels = samples.labels if isinstance(samples, StoredFiles) else None
     for what, many in (("samples", samples), ("labels", samples if labels is None else labels)):
         if len(many) != len(numbers):
-            raise DatasetError(f"{described(dataset)}: {method} returned {len(many)} {what} for {len(numbers)} numbers")
+            how_many = f"{len(many)} {what} for {len(numbers)} indexes; expected one for each index"
+            raise DatasetError(f"{described(dataset)}: {method} returned {how_many}")
     return samples
 
 

@@ -80,8 +80,8 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
         why = "" if isinstance(error, ItemError) else f": {error}"  # this error only lists the dtypes of .ten files
     what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ItemError(
-        f"field {name!r} contains {what}, which no file of this name can hold{why}; make it an array of numbers or bytes, or rename the "
-        f"field so that it ends in cls (a 32-bit number), txt (a string) or json{how_to_flatten(name, type(value))}"
+        f"field {name!r} contains {what}, which cannot be stored under this name{why}; make it an array of numbers or bytes, or rename "
+        f"the field so that the name ends in cls (a 32-bit number), txt (a string) or json{how_to_flatten(name, type(value))}"
     )
 
 

@@ -42,17 +42,17 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
         if key_and_extension(f"{name}.{extension}") != (name, extension):
             file = f"{name}.{extension}"
             raise ItemError(
-                f"the key {key!r} and the field {extension!r} result in the file {file!r}, from which readers would derive another key "
-                f"or field: a key must have a name after its last slash, and must not begin with '__'; a field must be in lower case, "
-                f"without slashes"
+                f"the sample {key!r} and its field {extension!r} would be stored as the file {file!r}, but readers would find another key "
+                f"or field in this file name. A key must have a name after its last slash, and must not begin with '__'. A field must be "
+                f"in lower case, without slashes"
             )
     if len({field_name(extension) for extension, _ in files}) < len(files):
         names = ", ".join(map(repr, sample))
         raise ItemError(
-            f"the sample {key!r} has two fields with the same name, because the suffix .ten does not count: {names}; rename one field"
+            f"two fields of the sample {key!r} would have the same name, because readers remove the suffix .ten: {names}; rename one field"
         )
     if not files:
-        raise ItemError(f"the sample {key!r} has no fields, so the shard would contain no files of it; drop the sample (return DROP)")
+        raise ItemError(f"the sample {key!r} has no fields, so the shard would contain no file for it; drop the sample (return DROP)")
     return EncodedSample(name, files)
 
 

@@ -75,14 +75,13 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
     if content := rest.lstrip(b"\0"):
         place = offset + len(rest) - len(content)
         raise tarfile.ReadError(
-            f"an end mark (zeros) at byte {offset}, but other bytes follow at byte {place}: either zeros have replaced the header of a "
-            f"file, and the shard must be fetched again, or several archives were concatenated with cat; concatenate them with tar "
-            f"--concatenate"
+            f"the end mark (zeros) is at byte {offset}, but other bytes follow at byte {place}. If several archives were concatenated with "
+            f"cat, concatenate them with tar --concatenate. Otherwise zeros have replaced the header of a file: fetch the shard again"
         )
     if len(rest) > MOST_ZEROS:
         raise tarfile.ReadError(
-            f"more than {tarfile.RECORDSIZE} zero bytes follow the end mark at byte {offset}, as after an interrupted download: fetch "
-            f"the shard again; if it is complete, truncate it after the end mark, or write it again with records of the default size"
+            f"more than {tarfile.RECORDSIZE} zero bytes follow the end mark at byte {offset}. If the download was interrupted, fetch the "
+            f"shard again. If the shard is complete, truncate it after the end mark, or write it again with records of the default size"
         )
     if not has_files:
         raise tarfile.ReadError("the shard has no files; if it is meant to be empty, remove it, otherwise fetch it again")

@@ -147,7 +147,9 @@ def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tu
                 if not info.isreg():
                     name = ""
             if size < 0 or behind <= position or offset + size > total:
-                raise tarfile.ReadError(f"{name!r} of {size} bytes extends beyond the end of the shard")
+                raise tarfile.ReadError(
+                    f"byte {position}: the header of {name!r} declares {size} bytes, which do not fit into the shard of {total} bytes"
+                )
             if name:
                 has_files = True
                 yield name, (offset, size)

@@ -87,7 +87,7 @@ def _members(stream: Any) -> Iterator[Member]:
         if (info := archive.next()) is None:
             break
         if info.islnk() or info.issym():
-            raise tarfile.StreamError("cannot extract (sym)link as file object")
+            raise tarfile.StreamError(f"{info.name!r} is a link; pack the contents of files, with tar --hard-dereference -h")
         if (file := archive.extractfile(info)) is not None:
             has_files = True
             yield Member(info.name, file.read())

@@ -125,7 +125,7 @@ class ObstoreClient:
                 return
             raise
         if beyond := [about["path"] for about in following or () if about["path"] > last]:
-            raise StoreFailure("again", f"the listing ends before {beyond[0]!r}, which exists")
+            raise StoreFailure("again", f"the listing is incomplete: {beyond[0]!r} exists, but is not listed")
 
     async def put(self, key: str, data: bytes) -> None:
         await self._asked(self._obstore.put_async(self._store, key, data, use_multipart=False))

@@ -70,10 +70,11 @@ class StoredObject(UnchangingFile):
         self._seen = time.monotonic()
         if found is not None and found != self.state:
             self._seen = -CHECK_EVERY
-            what = f"{found.size} bytes" if found.size != self.state.size else "another ETag or time"
+            size = self.state.size
+            how = f"from {size} to {found.size} bytes" if found.size != size else f"({size} bytes, with another ETag or time)"
             raise DatasetError(
-                f"{self}: it had {self.state.size} bytes when it was first listed or read, and now has {what}; a dataset must not "
-                f"change while it is read: start again, and renew a stored listing with ?listing_hours=0"
+                f"{self}: the object has changed {how} since it was first listed or read; a dataset must not change while it is read: "
+                f"start the program again; if its listing is stored, renew the listing with ?listing_hours=0"
             )
 
     def read(self, offset: int, size: int) -> bytes:

@@ -128,7 +128,7 @@ class Requests:
             found = await self.client.below(url.key)
             _check_listed(url.key, [key for key, _ in found])
             if announced and not self.client.has_empty_folders and all(key == url.key for key, _ in found):
-                empty = "the folder above lists this folder, but the listing of this folder is empty"
+                empty = "the parent folder lists this folder, but the listing of this folder is empty"
                 raise StoreFailure("again", f"{empty}: remove the folder if it is empty")
             return found
 
@@ -217,10 +217,10 @@ def _check_listed(folder: str, keys: Sequence[str]) -> None:
     """Raise StoreFailure if a listing contains a key twice, or a key of another folder."""
     if len(set(keys)) < len(keys):
         twice = next(key for key, times in Counter(keys).items() if times > 1)
-        raise StoreFailure("again", f"the listing has {twice!r} twice")
+        raise StoreFailure("again", f"the listing contains {twice!r} twice")
     within = f"{folder}/" if folder else ""
     if strange := [key for key in keys if not key.startswith(within) and key != folder]:
-        raise StoreFailure("again", f"the listing has {strange[0]!r}, which is not in this folder")
+        raise StoreFailure("again", f"the listing contains {strange[0]!r}, which is not in this folder")
 
 
 def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
@@ -235,7 +235,7 @@ def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
     if failure.why == "unsupported":
         return Unsupported(f"{url}: the store does not support this request{text}")
     if failure.why == "again":
-        again = f"after {attempts} attempts, the last answer was" if attempts > 1 else "the answer"
+        again = f"{attempts} attempts failed; the last error" if attempts > 1 else "the request failed"
         place = f", and {url.store.endpoint}" if url.store.endpoint else ""
         return StoreError(f"{url}: {again}: {failure}; check the network{place}")
     return StoreError(f"{url}: {failure}")

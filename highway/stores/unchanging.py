@@ -79,7 +79,7 @@ class UnchangingFile:
             else:
                 then, now = (datetime.fromtimestamp(ns / 1e9).isoformat(" ", "milliseconds") for ns in (self.state.mtime_ns, mtime_ns))
                 how = f"when it was first read, its modification time was {then}, and now it is {now}"
-            raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: start again")
+            raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: start the program again")
 
     def check_size(self) -> None:
         """Raise DatasetError if the file was truncated. This check is four times as fast as :meth:`check`."""

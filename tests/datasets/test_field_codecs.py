@@ -42,15 +42,19 @@ def test_a_number_that_is_no_int32_keeps_its_dtype(value):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("id", 2**31, "field 'id' contains a int, which no file of this name can hold; make it"),
-        ("names", np.array(["a"]), "field 'names' contains <U1 (1,), which no file of this name can hold; make it"),
+        ("id", 2**31, "field 'id' contains a int, which cannot be stored under this name; make it"),
+        ("names", np.array(["a"]), "field 'names' contains <U1 (1,), which cannot be stored under this name; make it"),
         (
             "x.json",
             {"a": np.int64(1)},
-            "field 'x.json' contains a dict, which no file of this name can hold: Object of type int64 is",
+            "field 'x.json' contains a dict, which cannot be stored under this name: Object of type int64 is",
         ),
-        ("txt", "\ud800", "field 'txt' contains a str, which no file of this name can hold: 'utf-8' codec can't encode"),
-        ("npy", np.array([None]), "field 'npy' contains object (1,), which no file of this name can hold: Object arrays cannot be saved"),
+        ("txt", "\ud800", "field 'txt' contains a str, which cannot be stored under this name: 'utf-8' codec can't encode"),
+        (
+            "npy",
+            np.array([None]),
+            "field 'npy' contains object (1,), which cannot be stored under this name: Object arrays cannot be saved",
+        ),
         ("jpg", np.zeros((4, 4, 2)), "field 'jpg' is float64 (4, 4, 2); an image is written from uint8"),
     ],
 )

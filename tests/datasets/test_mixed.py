@@ -236,7 +236,10 @@ def test_labels_that_mean_something_else_are_an_error():
         classes = ("dog", "cat")
 
     mixed = mix(ImageFolder("highway:photos/val"), Other([(b"", 0)]))
-    with pytest.raises(ConfigError, match=r"labels 0, 1, 2, ... are 'astronaut', 'brick', .* in datasets\[0\], but 'dog', 'cat' \(2\) in"):
+    with pytest.raises(
+        ConfigError,
+        match=r"datasets\[0\] has \d+ classes \('astronaut', 'brick', .*\), but datasets\[1\] has 2 classes \('dog', 'cat'\)\. A",
+    ):
         len(mixed)
 
 
@@ -307,7 +310,10 @@ def test_a_wrong_parameter_is_named(how, message):
             {"weights": {0: [1, 1, 0]}},
             "from position 14 on, weights=[1.0, 1.0, 0.0] are 0 for all datasets that have not been read completely;",
         ),
-        ({"weights": {0: [1, 1, 1], 3: [1, 1, 0]}, "stop": "restart"}, "an epoch has no end: datasets[2] has a weight that is too small"),
+        (
+            {"weights": {0: [1, 1, 1], 3: [1, 1, 0]}, "stop": "restart"},
+            "an epoch would not end, because the weight of datasets[2] is too small",
+        ),
         ({"weights": lambda at: [1, 1]}, "weights at position 0 are [1.0, 1.0]; expected a number for each of 3 datasets"),
     ],
 )

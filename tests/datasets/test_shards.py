@@ -32,14 +32,14 @@ def test_keys_and_fields_come_back(tmp_path):
     ],
 )
 def test_what_would_not_be_read_is_refused(tmp_path, key, sample):
-    message = re.escape(f"the key {key!r} and the field {next(iter(sample))!r} result in the file")
+    message = re.escape(f"the sample {key!r} and its field {next(iter(sample))!r} would be stored as the file")
     with pytest.raises(ItemError, match=message), shard_writer(str(tmp_path / "s.tar")) as writer:
         writer.add(key, sample)
     assert not list(tmp_path.iterdir())
 
 
 def test_two_fields_of_one_name_are_refused(tmp_path):
-    message = r"the sample 'a' has two fields with the same name, because the suffix \.ten does not count: 'x', 'x\.ten'"
+    message = r"two fields of the sample 'a' would have the same name, because readers remove the suffix \.ten: 'x', 'x\.ten'"
     with pytest.raises(ItemError, match=message), shard_writer(str(tmp_path / "s.tar")) as writer:
         writer.add("a", {"x": np.zeros(2), "x.ten": np.ones(2)})
 

@@ -28,6 +28,8 @@ def by_tarfile(data: bytes) -> Found:
     try:
         with Archive.open(fileobj=io.BytesIO(data), mode="r|") as archive:
             while (info := archive.next()) is not None:
+                if info.islnk() or info.issym():
+                    return files, f"{info.name!r} is a link; pack the contents of files, with tar --hard-dereference -h"
                 if (file := archive.extractfile(info)) is not None:
                     files.append((info.name, file.read()))
     except (tarfile.TarError, EOFError, ValueError) as error:
@@ -50,7 +52,7 @@ def by_highway(path: Path) -> Found:
         prefix = f"{path}: not a tar archive, or damaged or truncated; number of complete files: {len(files)}; "
         assert str(error).startswith(prefix)
         message = str(error).removeprefix(prefix)
-        ends = {"an end mark (zeros) at byte": "bytes after the end", "the shard has no files": "no files"}
+        ends = {"the end mark (zeros) is at byte": "bytes after the end", "the shard has no files": "no files"}
         return files, next((short for start, short in ends.items() if message.startswith(start)), message)
 
 

@@ -392,7 +392,7 @@ def test_after_a_bad_sample_others_are_still_read_several_at_once():
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
-        ([1], DatasetError, "ReadAtOnce: __getitems__ returned 1 samples for 10 numbers"),
+        ([1], DatasetError, "ReadAtOnce: __getitems__ returned 1 samples for 10 indexes"),
         (None, TypeError, "object is not iterable"),
     ],
 )
@@ -473,8 +473,8 @@ def own(reader):
     ("says", "error", "message"),
     [
         (["a"] * 10, TypeError, "Stored: __getfiles__ returned a list; expected StoredFiles"),
-        (StoredFiles(["a"]), DatasetError, "Stored: __getfiles__ returned 1 samples for 10 numbers"),
-        (StoredFiles(["a"] * 10, [1]), DatasetError, "Stored: __getfiles__ returned 1 labels for 10 numbers"),
+        (StoredFiles(["a"]), DatasetError, "Stored: __getfiles__ returned 1 samples for 10 indexes"),
+        (StoredFiles(["a"] * 10, [1]), DatasetError, "Stored: __getfiles__ returned 1 labels for 10 indexes"),
         (StoredFiles(["nowhere"] * 10, [1] * 10), FileNotFoundError, "nowhere'\nhighway: the error was raised for sample 0 of Stored"),
         (
             StoredFiles(["nowhere"] * 10),

@@ -113,7 +113,7 @@ def test_an_image_that_changes_or_goes_is_an_error_that_names_it(store):
     dataset = Files("s3://b/i")
     assert dataset[0] == (b"a",)
     store.put("b", "i/a.png", b"x")
-    with pytest.raises(DatasetError, match=r"s3://b/i/a\.png: .* another ETag .* start again"):
+    with pytest.raises(DatasetError, match=r"s3://b/i/a\.png: .* another ETag .* start the program again"):
         dataset[0]
     del store.objects["b", "i/b.png"]
     with pytest.raises(FileNotFoundError, match=r"s3://b/i/b\.png: no such object .* it existed when the folder was listed at 20"):
@@ -267,7 +267,7 @@ def test_what_fsspec_knows_is_read_through_it(memory, shards):
     assert Tar("memory://b/s-{0..1}.tar")[13]["cls"] == 13 and Npy("memory://b/a.npy")[3] == 3
     assert [stamped.item["cls"] for stamped in WebDatasetSource("memory://b/s-1.tar", epochs=1)] == list(range(10, 20))
     memory.pipe("/b/i/cat/1.png", b"one")
-    with pytest.raises(DatasetError, match=r"memory://b/i/cat/1\.png: it had 1 bytes .* now has 3 bytes"):
+    with pytest.raises(DatasetError, match=r"memory://b/i/cat/1\.png: the object has changed from 1 to 3 bytes"):
         folder[0]
     with pytest.raises(FileNotFoundError, match=r"memory://b/none\.tar: no such object"):
         Tar("memory://b/none.tar")[0]

@@ -85,7 +85,7 @@ def test_an_answer_that_is_lost_does_no_harm(store):
 
 def test_what_fails_too_often_is_an_error_and_the_parts_are_discarded(store, parts):
     store.faults = Faults(1, kinds=["503"])
-    with pytest.raises(StoreError, match=r"s3://bucket/a\.bin: after 2 attempts, the last answer was: status 503 .*check the network"):
+    with pytest.raises(StoreError, match=r"s3://bucket/a\.bin: 2 attempts failed; the last error: status 503 .*check the network"):
         fill("s3://bucket/a.bin?attempts=2")
     store.faults, store.forbidden = Faults(), {"b.bin"}
     for size in (5, 50_000):

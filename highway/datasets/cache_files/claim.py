@@ -14,7 +14,7 @@ MANIFEST = "highway-cache.json"
 PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
 _OF_RANK = re.compile(r"rank-\d+-of-\d+")  # the folder with the cache of one rank, a process of distributed training
 _LOCK = "highway-cache.lock"
-_LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from other files, and is made again when it is removed.\n"
+_LOCK_TEXT = b"This folder is a cache of highway. If you remove the folder, highway creates it again from the original data.\n"
 
 
 @contextlib.contextmanager

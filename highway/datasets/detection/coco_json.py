@@ -172,7 +172,8 @@ class _Reading:
         """Return the index of each annotation's id in ``ids``. The id is the attribute ``name`` of the annotation."""
         places = {one: place for place, one in enumerate(ids)}
         if len(places) != len(ids):
-            raise DatasetError(f"several have the id {next(one for place, one in enumerate(ids) if places[one] != place)} as {what}")
+            twice = next(one for place, one in enumerate(ids) if places[one] != place)
+            raise DatasetError(f"the {what} id {twice} occurs more than once")
         check_cancelled()
         try:
             return np.fromiter((places[getattr(one, name)] for one in self.found), np.int64, len(self.found))
@@ -190,7 +191,7 @@ class _Reading:
             corners = boxes.astype(np.float32)
         if not (finite := np.isfinite(corners).all(axis=1)).all():
             number = int(np.argmin(finite))
-            raise DatasetError(f"annotation {number}: the bbox is {list(self.found[number].bbox)}; expected numbers of pixels")
+            raise DatasetError(f"annotation {number}: the bbox is {list(self.found[number].bbox)}; expected finite numbers of pixels")
         return corners, areas.astype(np.float32)
 
     def _not_empty(self, boxes: np.ndarray, sizes: np.ndarray, empty_boxes: EmptyBoxes) -> np.ndarray:
@@ -205,7 +206,7 @@ class _Reading:
         first = f"the first is annotation {number}, with the bbox {list(self.found[number].bbox)}"
         if empty_boxes == "raise":
             raise DatasetError(f"{many}; {first}; empty_boxes='drop' removes them")
-        log.warning("%s, and are removed; %s; empty_boxes='keep' would keep them", many, first)
+        log.warning("%s, so they are removed; %s; pass empty_boxes='keep' to keep them", many, first)
         return fine
 
     def _keypoints(self, count: int) -> np.ndarray:

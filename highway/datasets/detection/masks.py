@@ -52,14 +52,15 @@ def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
         for polygon in segmentation:
             _draw_runs(_runs_in(polygon, *mask.shape), mask)
     else:
-        raise ValueError("it has a box, but neither polygons nor run lengths")
+        raise ValueError("it is empty; expected polygons or run lengths")
 
 
 def _draw_runs(counts: np.ndarray, mask: np.ndarray) -> None:
     height, width = mask.shape
     if counts.size == 0 or counts.min() < 0 or counts.max() > mask.size or (total := int(counts.sum())) != mask.size:
-        found = f"runs of {total} pixels" if counts.size and 0 <= counts.min() <= counts.max() <= mask.size else "other runs"
-        raise ValueError(f"expected runs of {mask.size} pixels in total, because the image has {height} x {width} pixels; found {found}")
+        valid = counts.size and 0 <= counts.min() <= counts.max() <= mask.size
+        found = f"the sum is {total}" if valid else "the list is empty, or a length is out of range"
+        raise ValueError(f"expected run lengths with the sum {mask.size}, because the image has {height} x {width} pixels; {found}")
     first = int(counts[0]) // height  # number of the first column with pixels of the object
     behind = int(counts[-1]) // height if len(counts) % 2 else 0
     flat = np.repeat((np.arange(len(counts)) % 2).astype(np.uint8), counts)
@@ -85,7 +86,9 @@ def _decompressed(text: str) -> np.ndarray:
     first = np.append(0, last[:-1] + 1)
     sizes = last - first + 1
     if sizes.max() > 8:
-        raise ValueError(f"{text[:20]!r} is not a compressed list of run lengths: one has {sizes.max()} characters; expected at most 8")
+        raise ValueError(
+            f"{text[:20]!r} is not a compressed list of run lengths: a length has {sizes.max()} characters; expected at most 8"
+        )
     places = np.arange(len(codes)) - np.repeat(first, sizes)
     counts: np.ndarray = np.add.reduceat((codes & 0x1F) << 5 * places, first)
     counts -= np.where(codes[last] & 0x10, 1 << 5 * sizes, 0)
@@ -100,7 +103,7 @@ def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
         raise ValueError(f"one of its polygons has {len(polygon)} numbers; expected x and y of at least three points")
     corners = _UPSAMPLED * np.array(polygon).reshape(-1, 2) + 0.5
     if not np.abs(corners - np.roll(corners, -1, axis=0)).max(axis=1).sum() < _LONGEST:
-        raise ValueError("one of its polygons extends far beyond any image")
+        raise ValueError("one of its polygons is too large; expected coordinates in pixels of the image")
     column, row = _boundary(corners.astype(np.int64))
     moved = np.flatnonzero(column[:-1] != column[1:])
     left = np.minimum(column[moved], column[moved + 1])

@@ -49,8 +49,8 @@ class OtherFiles:
         if not allowed:
             kind = "a virtual dataset" if dataset.is_virtual else "a dataset in external storage"
             raise DatasetError(
-                f"{name}: {kind}, whose values are in other files; pass other_files=True if you trust this file, which can refer to any "
-                f"file of this machine, or select other datasets by fields={...}"
+                f"{name}: the values of {kind} are in other files, which can be any files of this machine; if you trust this HDF5 file, "
+                f"pass other_files=True, otherwise select other datasets by fields={{...}}"
             )
         folder = os.path.dirname(os.path.abspath(path))
         for file, offset, size in dataset.external or ():
@@ -62,7 +62,8 @@ class OtherFiles:
     def _check_source(self, dataset: Any, path: str, folder: str, source: Any) -> None:
         if "%" in source.file_name:
             raise DatasetError(
-                f"{self._name}: its sources are numbered files, {source.file_name!r}, which highway does not read; name each source file"
+                f"{self._name}: the source {source.file_name!r} is a pattern of file names, which highway does not support; write the "
+                f"virtual dataset again with the name of each source file"
             )
         place = path if source.file_name == "." else os.path.join(folder, source.file_name)
         if source.file_name != ".":
@@ -89,7 +90,7 @@ class OtherFiles:
         except FileNotFoundError:
             raise DatasetError(f"{self._name}: its values are in {place!r}, which does not exist; restore this file") from None
         if state.size < size:
-            raise DatasetError(f"{self._name}: its values are in {place!r}, expected at least {size} bytes, found {state.size}")
+            raise DatasetError(f"{self._name}: {place!r}, the file of its values, has {state.size} bytes; expected at least {size}")
 
     def check(self) -> None:
         """Raise DatasetError if one of the files has changed."""
@@ -237,8 +238,8 @@ def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], An
         return _text if axes == 1 else _texts
     inner = h5py.check_vlen_dtype(dtype)
     if dtype.hasobject and (inner is None or axes > 1 or not isinstance(inner, np.dtype) or inner.hasobject):
-        what = "references" if h5py.check_ref_dtype(dtype) is not None else "values of a kind that is not read by number"
-        raise DatasetError(f"{name}: the dataset contains {what}; select other datasets by fields={{...}}")
+        what = "references" if h5py.check_ref_dtype(dtype) is not None else "values of a type"
+        raise DatasetError(f"{name}: the dataset contains {what} that highway does not support; select other datasets by fields={{...}}")
     if inner == np.uint8 or (dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and axes == 1):
         return _bytes  # encoded images have this type
     return None

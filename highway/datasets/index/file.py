@@ -100,7 +100,7 @@ class IndexFile:
             position += _padded(arrays[-1].nbytes)
         if _checksum(arrays) == checksum:
             return arrays
-        log.warning("%s: its part for %r is damaged, and is computed again; remove the file, which is then written again", self._path, name)
+        log.warning("%s: the index of %r is damaged, so highway computes it again; remove this index file to repair it", self._path, name)
         group = self._again(name)
         if group.state != (size, mtime_ns) or group.lengths != [length for _, length in kinds]:
             raise DatasetError(f"{self._path}: the file {name!r} has changed since the dataset was opened; open the dataset again")

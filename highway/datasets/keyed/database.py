@@ -58,7 +58,7 @@ def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Cal
     try:
         for key in keys:
             if (value := get(key)) is None:
-                raise ValueError("it is listed, but no longer exists; write the database again")
+                raise ValueError("the list of keys contains this key, but the database has no value for it; write the database again")
             found.append(use(value))
     except (ValueError, RecursionError) as error:
         raise BadValue(len(found), error) from error

@@ -102,7 +102,7 @@ def listed(value: Any) -> Iterator[bytes]:
     except (msgpack.UnpackException, msgpack.StackError, msgpack.FormatError) as error:
         raise ValueError(f"not a list of keys: {error or type(error).__name__}") from None
     if unpacker.tell() != len(value):
-        raise ValueError("further data after the list of keys")
+        raise ValueError("other data follow the list of keys")
 
 
 def pack_list(keys: Iterable[bytes], count: int) -> bytes:

@@ -136,8 +136,8 @@ def _check_log(path: str) -> None:
         at += rest
     if at < len(data) or kind in (_FIRST, _MIDDLE):
         raise DatasetError(
-            f"{path}: damaged or truncated at byte {at}, unless another process is writing to it; LevelDB would open the database "
-            f"without the later samples: copy the database again, or remove the damaged part with plyvel.repair_db()"
+            f"{path}: damaged or truncated at byte {at}, or another process is writing to it. LevelDB would open the database without the "
+            f"later samples: wait for the other process, copy the database again, or remove the damaged part with plyvel.repair_db()"
         )
 
 
@@ -153,7 +153,7 @@ def _reason(error: Exception) -> str:
             f"the database is open {where}, and LevelDB allows only one at a time: close it there, or convert it to LMDB, which any "
             f"number of processes can read"
         )
-    return f"LevelDB says: {text}"
+    return f"LevelDB reports: {text}"
 
 
 @checked

@@ -70,7 +70,7 @@ def _reason(lmdb: Any, error: Exception) -> str:
             "other code in this process has opened the file with lmdb.open(); close it there, because LMDB can open a file only once "
             "per process"
         )
-    return f"LMDB says: {error}"
+    return f"LMDB reports: {error}"
 
 
 class _LMDBDatabase:
@@ -95,7 +95,7 @@ class _LMDBDatabase:
         try:
             yield
         except _library().Error as error:
-            raise self._damaged(f"LMDB says: {error}") from error
+            raise self._damaged(f"LMDB reports: {error}") from error
         finally:
             self._file.check()
 
@@ -108,7 +108,7 @@ class _LMDBDatabase:
             with self._lmdb.begin(buffers=use is not bytes) as transaction:  # without buffers, LMDB makes the only copy
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
-            raise self._damaged(f"LMDB says: {error}") from error
+            raise self._damaged(f"LMDB reports: {error}") from error
         finally:
             self._file.check()
 
@@ -240,7 +240,7 @@ class LMDBWriter(KeyedWriter):
         try:
             yield
         except self._errors.Error as error:
-            raise OSError(f"LMDB says: {error}") from error
+            raise OSError(f"LMDB reports: {error}") from error
 
     def _put(self, key: bytes, value: bytes) -> bool:
         if not 0 < len(key) <= _LONGEST:

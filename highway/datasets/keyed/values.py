@@ -87,7 +87,7 @@ def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
     shape = tuple(numbers.get(size, 0) for size in (_CHANNELS, _HEIGHT, _WIDTH))
     pixels = np.frombuffer(b"".join(floats), "<f4") if floats else np.frombuffer(contents, np.uint8)
     if len(pixels) != shape[0] * shape[1] * shape[2] or not len(pixels):
-        raise ValueError(f"a Datum of {len(pixels)} values; expected {shape} values (channels, height, width)")
+        raise ValueError(f"the Datum has {len(pixels)} values; expected the shape {shape} (channels, height, width)")
     image = np.ascontiguousarray(pixels.reshape(shape).transpose(1, 2, 0))
     return dict(chosen({"image": image, "label": label}, fields))
 

@@ -83,7 +83,7 @@ def encoding_of(name: str) -> Encoding:
 
 def _number(dtype: np.dtype[Any], data: bytes) -> Any:
     if len(data) != dtype.itemsize:
-        raise ValueError(f"{len(data)} bytes cannot be a {dtype.name}")
+        raise ValueError(f"expected {dtype.itemsize} bytes for {dtype.name}, found {len(data)}")
     return np.frombuffer(data, dtype)[0]
 
 
@@ -105,7 +105,7 @@ def _ndarray(dtype: str | None, shape: tuple[int, ...] | None, data: bytes) -> n
         shape, at = tuple(lengths.tolist()), at + 1 + lengths.nbytes
     little = np.dtype(dtype).newbyteorder("<")
     if (expected := math.prod(shape) * little.itemsize) != len(data) - at:
-        raise ValueError(f"{expected} bytes are expected for {shape} of {dtype}, found {len(data) - at}")
+        raise ValueError(f"expected {expected} bytes for the shape {shape} and dtype {dtype}, found {len(data) - at}")
     return np.frombuffer(data, little, offset=at).reshape(shape).copy()
 
 
@@ -113,7 +113,8 @@ def _pil(data: bytes) -> np.ndarray:
     width, height, length = _PIL.unpack_from(data)
     mode, pixels = data[_PIL.size : _PIL.size + length].decode(), data[_PIL.size + length :]
     if mode not in _MODES or width * height > MAX_PIXELS or len(pixels) != width * height * _MODES[mode]:
-        raise ValueError(f"an image of mode {mode[:9]!r}, {height} x {width}, in {len(pixels)} bytes; expected one of {', '.join(_MODES)}")
+        found = f"the image has mode {mode[:9]!r}, {height} x {width} pixels and {len(pixels)} bytes"
+        raise ValueError(f"{found}; expected one of the modes {', '.join(_MODES)}, and the bytes of all pixels")
     return np.array(Image.frombytes(mode, (width, height), pixels))
 
 
@@ -126,7 +127,7 @@ def _listed(decode: Callable[[bytes], Any], begin: int, data: bytes) -> list[Any
     (count,) = struct.unpack_from("<I", data, begin)
     ends = np.cumsum([begin + 4 * (count + 1), *np.frombuffer(data, "<u4", count, begin + 4).tolist()]).tolist()
     if ends[-1] != len(data):
-        raise ValueError(f"{count} values that end at byte {ends[-1]}, in {len(data)} bytes")
+        raise ValueError(f"the list of {count} values ends at byte {ends[-1]}; expected byte {len(data)}, the end of the data")
     return [decode(data[first:end]) for first, end in pairwise(ends)]
 
 
@@ -217,7 +218,7 @@ def _as_json(name: str, value: Any) -> bytes:
 
 def _as_ndarray(name: str, value: np.ndarray) -> bytes:
     if value.size == 0 or value.ndim > 63:
-        raise ItemError(f"field {name!r} is an array {value.shape}, which MDS cannot hold: it has {value.size} values in {value.ndim} axes")
+        raise ItemError(f"field {name!r} is an array of shape {value.shape}; MDS supports arrays of up to 63 axes, which are not empty")
     kind = next(kind for kind, dtype in enumerate(_LENGTHS) if max(value.shape) <= np.iinfo(dtype).max)
     little = value.astype(value.dtype.newbyteorder("<"), copy=False)
     return bytes([_NUMBERS[value.dtype.name], value.ndim << 2 | kind]) + np.array(value.shape, _LENGTHS[kind]).tobytes() + little.tobytes()

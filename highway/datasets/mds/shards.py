@@ -169,8 +169,8 @@ class Shard:
         for name in ("column_names", "column_encodings", "column_sizes"):
             if found.get(name, said := getattr(self._entry, name)) != said:
                 raise DatasetError(
-                    f"{self.path}: the {name} are {found[name]}, but {said} in {INDEX}: one of these files is damaged, or belongs to "
-                    f"another dataset"
+                    f"{self.path}: the shard has {name} {found[name]}, but {INDEX} has {said}: one of these files is damaged, or belongs "
+                    f"to another dataset"
                 )
 
     def verify(self) -> None:
@@ -225,7 +225,7 @@ class Shard:
             found = iter(struct.unpack_from(f"<{varying}I", data))
             ends = list(accumulate((next(found) if size is None else size for size in sizes), initial=4 * varying))
             if ends[-1] != len(data):
-                raise ValueError(f"its columns take {ends[-1]} bytes, but it has {len(data)}")
+                raise ValueError(f"its columns need {ends[-1]} bytes, but the sample has {len(data)} bytes")
             return {name: decode(data[ends[place] : ends[place + 1]]) for name, (place, decode) in wanted.items()}
         except ValueError as error:
             raise DatasetError(f"{self.path}: sample {row} is damaged: {error}") from error

@@ -151,8 +151,8 @@ class Interleave:
                     ended = drawn >= self._sizes
         missing = np.flatnonzero(drawn < self._sizes).tolist()
         raise ConfigError(
-            f"MixedDataset: an epoch has no end: datasets{missing} {'have' if len(missing) > 1 else 'has'} a weight that is too small "
-            f"to read the whole dataset; use a greater weight, or pass length= or stop='first'"
+            f"MixedDataset: an epoch would not end, because the weight of datasets{missing} is too small to read all samples; pass a "
+            f"greater weight, length= or stop='first'"
         )
 
     def _given_weights(self, weights: Weights) -> Iterator[tuple[int, list[float]]]:

@@ -127,9 +127,8 @@ class Parts(Joined):
             if names != (others := said[min(said)]):
                 first = min(said)
                 raise ConfigError(
-                    f"MixedDataset: labels 0, 1, 2, ... are {_some(others)} in datasets[{first}], but {_some(names)} in "
-                    f"datasets[{place}]; labels must have the same meaning in all datasets of a mix: renumber the labels in your own "
-                    f"dataset that wraps one of these"
+                    f"MixedDataset: datasets[{first}] has {_some(others)}, but datasets[{place}] has {_some(names)}. A label must mean "
+                    f"the same class in all datasets of a mix: wrap one of these datasets in your own dataset that renumbers the labels"
                 )
         if said:
             self.classes = next(iter(said.values()))
@@ -151,4 +150,4 @@ def positions_of(dataset: Dataset) -> int:
 
 
 def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(map(repr, names[:3]))}{', ...' if len(names) > 3 else ''} ({len(names)})"
+    return f"{len(names)} classes ({', '.join(map(repr, names[:3]))}{', ...' if len(names) > 3 else ''})"

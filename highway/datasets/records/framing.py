@@ -68,10 +68,13 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
         begin, size, path = begins[wrong], len(records[wrong]), file.path
         (length,) = _LENGTH.unpack(file.read(begin, _LENGTH.size))
         if length != size:
-            raise DatasetError(f"{path}: byte {begin}: expected a record of {size} bytes, found one of {length}; remove the index")
+            sizes = f"the index lists a record of {size} bytes, but the file has a record of {length} bytes"
+            raise DatasetError(f"{path}: byte {begin}: {sizes}; remove the index")
         how = f"expected {expected[wrong]:#010x}, found {found[wrong]:#010x}"
         where = f"{path}: byte {begin}: the checksum of the {size} bytes of the record does not match ({how})"
-        raise DatasetError(f"{where}: the record or the index is damaged; if it is the index, remove the index")
+        raise DatasetError(
+            f"{where}: the record or the index is damaged; remove the index, and if this does not help, fetch the file again"
+        )
 
 
 def _masked(crcs: np.ndarray) -> np.ndarray:

@@ -128,9 +128,9 @@ class Table(PartedDataset, Generic[L]):
         if layout.decoded.again == _OFTEN and layout.given < layout.times * len(layout.spans) / len(layout.pieces) / 4:
             rows = len(layout.spans) // len(layout.pieces)
             log.warning(
-                f"{layout.name}: {self.piece}s were decoded {layout.times} times for {layout.given} samples, although each has about "
-                f"{rows} rows; use shuffle='blocks' with a window that fits into cache_mb={layout.budget >> 20}, or write an Arrow file "
-                f"with `highway convert`, whose rows can be read one by one"
+                f"{layout.name}: this order is slow: {self.piece}s were decoded {layout.times} times to read {layout.given} samples, and "
+                f"each {self.piece} has about {rows} rows; use shuffle='blocks' with a window that fits into "
+                f"cache_mb={layout.budget >> 20}, or write an Arrow file with `highway convert`, whose rows can be read one by one"
             )
         return decoded
 

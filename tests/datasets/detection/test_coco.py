@@ -135,7 +135,7 @@ def test_boxes_of_which_nothing_is_in_the_image_are_left_out_aloud_or_kept_or_an
     with caplog.at_level(logging.WARNING, "highway"):
         assert write(change)[0]["labels"].tolist() == [1]
         assert write(change, keypoints=True)[0]["visibility"].shape == (1, 3)
-    assert "1 of 3 boxes have no area or are outside their image, and are removed; the first is annotation 2" in caplog.messages[0]
+    assert "1 of 3 boxes have no area or are outside their image, so they are removed; the first is annotation 2" in caplog.messages[0]
     caplog.clear()
     assert write(change, empty_boxes="keep")[0]["labels"].tolist() == [1, 0] and not caplog.messages
     with pytest.raises(DatasetError, match=r"a\.json: 1 of 3 boxes .*annotation 2.*empty_boxes='drop' removes them"):
@@ -235,8 +235,8 @@ def no_mask(written):
         (cut, {}, r"not annotations of COCO, or damaged or truncated: .*`bbox` - at `\$.annotations\[1\]`"),
         (strange_image, {}, "annotation 2 refers to the image 1, which does not exist"),
         (strange_category, {}, "annotation 2 refers to the category 2, which does not exist"),
-        (same_id, {}, "several have the id 42 as image"),
-        (far, {}, r"annotation 1: the bbox is \[0.0, 0.0, 1e\+300, 1.0\]; expected numbers of pixels"),
+        (same_id, {}, "the image id 42 occurs more than once"),
+        (far, {}, r"annotation 1: the bbox is \[0.0, 0.0, 1e\+300, 1.0\]; expected finite numbers of pixels"),
         (leads_out, {}, r"the file_name '\.\./\.\./etc/passwd' is outside data_dir"),
         (few, {"keypoints": True}, "annotation 1: expected x, y and visibility .* of 3 keypoints"),
         (half_seen, {"keypoints": True}, "annotation 1: expected x, y and visibility .* of 3 keypoints"),
@@ -253,19 +253,19 @@ def test_annotations_that_do_not_fit_are_named(write, change, options, message):
 @pytest.mark.parametrize(
     ("segmentation", "message"),
     [
-        ([], "it has a box, but neither polygons nor run lengths"),
+        ([], "it is empty; expected polygons or run lengths"),
         ([[1, 2, 3, 4]], "one of its polygons has 4 numbers"),
         ([[1, 2, 3, 4, 5, 6, 7]], "one of its polygons has 7 numbers"),
-        ([[1, 2, 1e18, 4, 5, 6]], "one of its polygons extends far beyond any image"),
+        ([[1, 2, 1e18, 4, 5, 6]], "one of its polygons is too large; expected coordinates in pixels"),
         ({"size": [6, 7], "counts": [42]}, r"run lengths are for height and width \(6, 7\), but the image has \(6, 8\)"),
-        ({"size": [6, 8], "counts": []}, "expected runs of 48 pixels in total, because the"),
-        ({"size": [6, 8], "counts": [40, 9]}, "expected runs of 48 pixels in total, .*; found runs of 49 pixels"),
-        ({"size": [6, 8], "counts": [49, -1]}, "found other runs"),
-        ({"size": [6, 8], "counts": [10**18] * 100}, "found other runs"),
-        ({"size": [6, 8], "counts": [10**30]}, "found other runs|Integer value out of range"),
+        ({"size": [6, 8], "counts": []}, "expected run lengths with the sum 48, because the image .*; the list is empty, or"),
+        ({"size": [6, 8], "counts": [40, 9]}, "expected run lengths with the sum 48, .*; the sum is 49"),
+        ({"size": [6, 8], "counts": [49, -1]}, "a length is out of range"),
+        ({"size": [6, 8], "counts": [10**18] * 100}, "a length is out of range"),
+        ({"size": [6, 8], "counts": [10**30]}, "a length is out of range|Integer value out of range"),
         ({"size": [6, 8], "counts": ""}, "'' is not a compressed list of run lengths"),
         ({"size": [6, 8], "counts": "1P"}, "'1P' is not a compressed list of run lengths"),
-        ({"size": [6, 8], "counts": "P" * 20 + "0"}, "one has 21 characters"),
+        ({"size": [6, 8], "counts": "P" * 20 + "0"}, "a length has 21 characters"),
         ({"size": [6, 8], "counts": "ä"}, "'ä' is not a compressed list of run lengths"),
         (3, "Expected `object | array`, got `int`"),
     ],

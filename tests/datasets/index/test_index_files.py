@@ -170,7 +170,7 @@ def test_a_damaged_part_is_named_and_computed_again(kind, files, tmp_path, caplo
     dataset = opened(kind, files, True)
     assert [int(dataset[number]["cls"]) for number in (0, 10)] == [0, 10] and not caplog.text
     assert values(dataset) == list(range(16))
-    assert f"{path}: its part for 's-2' is damaged, and is computed again; remove the file, which is then written again" in caplog.text
+    assert f"{path}: the index of 's-2' is damaged, so highway computes it again; remove this index file to repair it" in caplog.text
 
 
 def test_a_damaged_part_is_not_computed_from_a_file_that_has_changed(kind, files, tmp_path):

@@ -129,7 +129,7 @@ def test_a_damaged_database_is_said(ten):
         len(LevelDB(ten))
     os.unlink(table)
     opened_anew, open_still = "Corruption: 1 missing files", r"NotFound: .*\.ldb"
-    with pytest.raises(DatasetError, match=f"ten: .*LevelDB says: ({opened_anew}|{open_still})"):
+    with pytest.raises(DatasetError, match=f"ten: .*LevelDB reports: ({opened_anew}|{open_still})"):
         len(LevelDB(ten))
 
 

@@ -262,7 +262,7 @@ except OSError as error:
     print(error, *error.__notes__)
 """
     done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True)
-    assert re.search(r"LMDB says: .* while writing .*/a/data\.mdb: free space, or choose another path", done.stdout)
+    assert re.search(r"LMDB reports: .* while writing .*/a/data\.mdb: free space, or choose another path", done.stdout)
     assert os.listdir(tmp_path / "a") == []
 
 
@@ -271,7 +271,10 @@ def test_a_value_that_is_gone_is_said(tmp_path):
     listed = pack_list([key.replace(b"7", b"x") for key in keys], 10)
     dataset = LMDB(write(tmp_path / "a", [*((key, b"") for key in keys), (b"__keys__", listed)]))
     assert len(dataset) == 10
-    with pytest.raises(DatasetError, match=r"sample 'k/x': it is listed, but no longer exists; write the database again"):
+    with pytest.raises(
+        DatasetError,
+        match=r"sample 'k/x': the list of keys contains this key, but the database has no value for it; write the database again",
+    ):
         dataset.__getitems__([5, 7])
 
 
@@ -350,7 +353,7 @@ def test_damaged_pages_are_errors_that_name_the_file(tmp_path, page):
     for place in places:
         data[place : place + 4096] = bytes(4096)
     file.write_bytes(data)
-    with pytest.raises(DatasetError, match=rf"{path}.*: the database is damaged or was written to; copy or write it again: LMDB says: "):
+    with pytest.raises(DatasetError, match=rf"{path}.*: the database is damaged or was written to; copy or write it again: LMDB reports: "):
         list(LMDB(path))
 
 

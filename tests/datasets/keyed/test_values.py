@@ -81,10 +81,10 @@ def test_a_datum_is_an_image_and_a_label():
     [
         (PIXELS[:-2], "an incomplete number"),
         (PIXELS[:10], "ends within"),
-        (PIXELS.replace(b"\x18\x02", b"\x18\x03"), r"a Datum of 6 values; expected \(3, 1, 3\) values"),
+        (PIXELS.replace(b"\x18\x02", b"\x18\x03"), r"the Datum has 6 values; expected the shape \(3, 1, 3\)"),
         (b"\x4a\x00", "not a Datum: it has a field 9 of type 2"),
-        (b"", "a Datum of 0 values"),
-        (b"\x08\xff\xff\xff\xff\x7f" + PIXELS[2:], "a Datum of 6 values"),
+        (b"", "the Datum has 0 values"),
+        (b"\x08\xff\xff\xff\xff\x7f" + PIXELS[2:], "the Datum has 6 values"),
     ],
 )
 def test_a_damaged_datum_is_said(value, message):

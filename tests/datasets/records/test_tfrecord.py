@@ -171,7 +171,9 @@ def test_an_index_that_says_other_lengths_is_named(tmp_path):
     path = write(tmp_path / "a", [bytes(84), bytes(84)])
     wrong = Group.of(FileState.of(path), [np.array([0, 50, 200], np.uint32)])
     save_index(str(tmp_path / "highway-tfrecord.index"), framing.VERSION, {"a": wrong})
-    with pytest.raises(DatasetError, match=r"a: byte 0: expected a record of 34 bytes, found one of 84; remove the index"):
+    with pytest.raises(
+        DatasetError, match=r"a: byte 0: the index lists a record of 34 bytes, but the file has a record of 84 bytes; remove the index"
+    ):
         TFRecord(path)[0]
 
 

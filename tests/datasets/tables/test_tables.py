@@ -324,9 +324,7 @@ def test_reading_by_blocks_holds_the_row_groups_of_a_window_and_not_the_whole_se
 def test_a_row_group_that_does_not_fit_into_the_cache_is_an_error_with_the_way_out(tmp_path):
     rng = np.random.default_rng(0)
     opened = saved(tmp_path / "t", "parquet", {"x": [0, 1], "data": [rng.bytes(600_000), rng.bytes(600_000)]})
-    with pytest.raises(
-        DatasetError, match="row group 0 has 2 rows with 1 MB in total, more than cache_mb=1 allows, and is always read completely:"
-    ):
+    with pytest.raises(DatasetError, match=r"row group 0 \(2 rows\) needs 1 MB, because it is read as a whole, but cache_mb=1 is less:"):
         len(opened(cache_mb=1))
     assert plain(opened(cache_mb=1, fields={"x": "x"})[1]) == {"x": 1}
     assert len(opened(cache_mb=2)[1]["data"]) == 600_000
@@ -338,7 +336,7 @@ def test_row_groups_that_are_decoded_again_and_again_are_worth_one_warning(tmp_p
     for number in rng.integers(0, N, 300).tolist():
         dataset[number]
     (record,) = caplog.records
-    assert "row groups were decoded" in record.message and "each has about 25 rows; use shuffle='blocks'" in record.message
+    assert "row groups were decoded" in record.message and "each row group has about 25 rows; use shuffle='blocks'" in record.message
     caplog.clear()
     for _ in range(20):
         dataset.__getitems__(range(N))
