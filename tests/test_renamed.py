@@ -51,24 +51,24 @@ def test_every_way_to_import_a_module_that_is_gone_says_so(statement):
         exec(statement)
 
 
-@pytest.mark.parametrize("name", renamed.CLASSES)
-def test_a_class_that_is_gone_names_what_to_use(name):
-    for module in ("highway", "highway.modules", "highway.transforms", "highway.engine", "highway.adapters"):
-        with pytest.raises(ImportError, match=f"there is no {name} in {module}; use highway") as caught:
-            exec(f"from {module} import {name}")
-        with pytest.raises(ImportError, match=f"there is no {name}"):
-            getattr(importlib.import_module(module), name)
-    where, _, new = renamed.CLASSES[name].partition(" ")[0].rstrip(",;").rpartition(".")
-    if where.startswith("highway.adapters"):  # whose frameworks may be absent
-        assert importlib.util.find_spec(where) is not None
-    else:
-        assert hasattr(importlib.import_module(where), new), caught.value
+def test_a_class_that_is_gone_names_what_to_use():
+    for name in renamed.CLASSES:
+        for module in ("highway", "highway.modules", "highway.transforms", "highway.engine", "highway.adapters"):
+            with pytest.raises(ImportError, match=f"there is no {name} in {module}; use highway") as caught:
+                exec(f"from {module} import {name}")
+            with pytest.raises(ImportError, match=f"there is no {name}"):
+                getattr(importlib.import_module(module), name)
+        where, _, new = renamed.CLASSES[name].partition(" ")[0].rstrip(",;").rpartition(".")
+        if where.startswith("highway.adapters"):  # whose frameworks may be absent
+            assert importlib.util.find_spec(where) is not None
+        else:
+            assert hasattr(importlib.import_module(where), new), caught.value
 
 
-@pytest.mark.parametrize("name", renamed.CLASSES)
-def test_a_class_that_is_gone_names_what_to_use_in_yaml_too(name):
-    with pytest.raises(ConfigError, match=f"unknown component '{name}'; use highway"):
-        Registry().build({name: 1}, Location())
+def test_a_class_that_is_gone_names_what_to_use_in_yaml_too():
+    for name in renamed.CLASSES:
+        with pytest.raises(ConfigError, match=f"unknown component '{name}'; use highway"):
+            Registry().build({name: 1}, Location())
 
 
 OLD = json.loads(Path(__file__).with_name("data").joinpath("older_systems", "names.json").read_text())
@@ -86,19 +86,19 @@ def test_the_names_of_older_systems_are_those_of_their_packages(package, keys):
     assert {key: found[key] for key in keys} == {key: OLD[key] for key in keys}
 
 
-@pytest.mark.parametrize("name", sorted({name for names in OLD["names"].values() for name in names} - {"dataset", "imgaug"}))
-def test_every_name_of_tensorpack_is_a_name_here_or_an_error_that_says_the_new_one_and_on_its_page(name):
-    assert (name in (*dir(transforms), *dir(modules), *dir(datasets))) != (name in renamed.CLASSES)
-    if not re.search(rf"(Prefetch|Multi|Base$|Transform|Input|Terminated$|Factory$|{'|'.join(INNER)})", name):
-        assert re.search(rf"\b{name}\b", PAGE), "from-tensorpack.md does not say what it is called"
+def test_every_name_of_tensorpack_is_a_name_here_or_an_error_that_says_the_new_one_and_on_its_page():
+    for name in {name for names in OLD["names"].values() for name in names} - {"dataset", "imgaug"}:
+        assert (name in (*dir(transforms), *dir(modules), *dir(datasets))) != (name in renamed.CLASSES), name
+        if not re.search(rf"(Prefetch|Multi|Base$|Transform|Input|Terminated$|Factory$|{'|'.join(INNER)})", name):
+            assert re.search(rf"\b{name}\b", PAGE), f"from-tensorpack.md does not say what {name} is called"
 
 
 INNER = ["Augmentor$", "ProxyDataFlow", "RNGDataFlow", "remap_input_source", "DataPoint", "LMDBDataDecoder", "BackgroundFiller", "ILSVRC12"]
 
 
-@pytest.mark.parametrize("name", OLD["tensorcom"])
-def test_every_name_of_tensorcom_is_a_name_here_or_an_error_that_says_the_new_one(name):
-    assert (name in (*dir(highway.tenbin), *highway.__all__)) != (name in renamed.CLASSES)
+def test_every_name_of_tensorcom_is_a_name_here_or_an_error_that_says_the_new_one():
+    for name in OLD["tensorcom"]:
+        assert (name in (*dir(highway.tenbin), *highway.__all__)) != (name in renamed.CLASSES), name
 
 
 @pytest.mark.parametrize("module", ["highway.dataflow", "highway.imgaug", "highway.dataflow.imgaug", "highway.input_source"])
@@ -116,13 +116,13 @@ def augmentors():
         yield from ((old, name) for name in new if name in transforms.__all__ and name not in ("Transform", "Geometric", "Crop"))
 
 
-@pytest.mark.parametrize(("old", "name"), list(augmentors()))
-def test_every_parameter_of_an_augmentor_is_a_parameter_here_or_an_error_that_says_the_new_one(old, name):
-    here = set(inspect.signature(getattr(transforms, name)).parameters)
-    for parameter in set(OLD["parameters"][old]) - here:
-        advice = renamed.KEYWORDS.get(f"{name}.{parameter}", "")
-        assert (f"{name}.{parameter}" in renamed.ACCEPTED) != bool(advice), parameter
-        assert set(re.findall(r"it is called (\w+) now", advice)) <= here, parameter
+def test_every_parameter_of_an_augmentor_is_a_parameter_here_or_an_error_that_says_the_new_one():
+    for old, name in augmentors():
+        here = set(inspect.signature(getattr(transforms, name)).parameters)
+        for parameter in set(OLD["parameters"][old]) - here:
+            advice = renamed.KEYWORDS.get(f"{name}.{parameter}", "")
+            assert (f"{name}.{parameter}" in renamed.ACCEPTED) != bool(advice), (old, parameter)
+            assert set(re.findall(r"it is called (\w+) now", advice)) <= here, (old, parameter)
 
 
 def test_an_empty_list_stands_for_tensorpacks_identity():
@@ -167,21 +167,26 @@ def test_any_other_name_is_missing_as_usual(module):
     assert highway.Connection is not None
 
 
-@pytest.mark.parametrize("old", renamed.KEYWORDS)
-def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_in_yaml(old):
-    component, _, parameter = old.rpartition(".")
-    component = component or "Augmentations"
-    advice = renamed.KEYWORDS[old].format(component=component)
-    expected = f"unknown parameter {parameter!r} of {component}; {advice}"
-    is_function = hasattr(functional, component)
-    with pytest.raises(TypeError) as caught:
-        component_of(component)(**{parameter: 1})
-    assert str(caught.value) == expected
-    if is_function:
-        return
-    with pytest.raises(ConfigError) as caught:
-        Registry().build({component: {parameter: 1}}, Location())
-    assert str(caught.value).endswith(expected)
+def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_in_yaml():
+    for old in renamed.KEYWORDS:
+        component, _, parameter = old.rpartition(".")
+        component = component or "Augmentations"
+        advice = renamed.KEYWORDS[old].format(component=component)
+        expected = f"unknown parameter {parameter!r} of {component}; {advice}"
+        is_function = hasattr(functional, component)
+        with pytest.raises(TypeError) as caught:
+            component_of(component)(**{parameter: 1})
+        assert str(caught.value) == expected
+        if is_function:
+            continue
+        with pytest.raises(ConfigError) as caught:
+            Registry().build({component: {parameter: 1}}, Location())
+        assert str(caught.value).endswith(expected)
+
+
+@pytest.fixture(scope="module")
+def definitions():
+    return schema()["$defs"]
 
 
 @pytest.mark.parametrize(
@@ -195,10 +200,10 @@ def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_i
         ("Resize", {"shape": (2, 2), "interp": "area"}, {"shape": (2, 2), "interpolation": "area"}),
     ],
 )
-def test_old_parameters_that_are_accepted_do_what_the_new_ones_do_in_python_and_in_yaml(component, old, new):
+def test_old_parameters_that_are_accepted_do_what_the_new_ones_do_in_python_and_in_yaml(definitions, component, old, new):
     make = getattr(modules, component, None) or getattr(transforms, component)
     assert make(**old) == make(**new) == Registry().build({component: old}, Location()) == Registry().build({component: new}, Location())
-    assert jsonschema.Draft202012Validator(schema()["$defs"][component] | {"$defs": schema()["$defs"]}).is_valid(
+    assert jsonschema.Draft202012Validator(definitions[component] | {"$defs": definitions}).is_valid(
         {key: list(value) if isinstance(value, tuple) else value for key, value in old.items()}
     )
     first = next(iter(new.keys() - old.keys()))
@@ -250,10 +255,10 @@ def component_of(name):
     return getattr(next(homes), name or "Augmentations")
 
 
-@pytest.mark.parametrize("old", renamed.KEYWORDS)
-def test_the_parameter_that_is_named_is_there(old):
-    component, _, parameter = old.rpartition(".")
-    named = {word for word in re.findall(r"\w+", renamed.KEYWORDS[old]) if word in NEW}
-    of_component = set(inspect.signature(component_of(component)).parameters) | set(inspect.signature(highway.Stage).parameters)
-    assert named <= of_component
-    assert parameter not in of_component
+def test_the_parameter_that_is_named_is_there():
+    for old in renamed.KEYWORDS:
+        component, _, parameter = old.rpartition(".")
+        named = {word for word in re.findall(r"\w+", renamed.KEYWORDS[old]) if word in NEW}
+        of_component = set(inspect.signature(component_of(component)).parameters) | set(inspect.signature(highway.Stage).parameters)
+        assert named <= of_component, old
+        assert parameter not in of_component, old

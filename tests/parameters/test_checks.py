@@ -36,10 +36,10 @@ LIST = "Augmentations: transforms=FlipX(p=0.5); " + TRANSFORM.replace("a Transfo
 COMPONENTS = [Stage, *(cls for package in PACKAGES for cls in built_in(package).values())]
 
 
-@pytest.mark.parametrize("cls", COMPONENTS, ids=lambda cls: cls.__name__)
-def test_every_component_checks_its_parameters(cls):
-    with pytest.raises(ParameterError, match=f"unknown parameter 'no_such_thing' of {cls.__name__}"):
-        cls(no_such_thing=1)
+def test_every_component_checks_its_parameters():
+    for cls in COMPONENTS:
+        with pytest.raises(ParameterError, match=f"unknown parameter 'no_such_thing' of {cls.__name__}"):
+            cls(no_such_thing=1)
 
 
 @pytest.mark.parametrize(
