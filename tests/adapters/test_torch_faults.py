@@ -24,7 +24,7 @@ from waiting import wait_until  # noqa: E402
 
 from highway.adapters.torch import DataLoader  # noqa: E402
 
-WORKERS = pytest.mark.parametrize("num_workers", [0, 1, 2])
+WORKERS = pytest.mark.parametrize("num_workers", [0, 2])
 
 pytestmark = [
     pytest.mark.slow,  # starts many worker processes

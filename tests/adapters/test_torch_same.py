@@ -25,7 +25,7 @@ from waiting import wait_until  # noqa: E402
 from highway.adapters.torch import DataLoader  # noqa: E402
 
 LENGTH = 14
-WORKERS = pytest.mark.parametrize("num_workers", [0, 1, 2])
+WORKERS = pytest.mark.parametrize("num_workers", [0, 2])
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with fewer cores
 
