@@ -54,7 +54,7 @@ from highway.transforms import FlipX
 SRC = str(Path(__file__).parents[2])
 
 
-def run(*stages, source=range(8), num_processes=2, **settings):
+def run(*stages, source=range(8), num_processes=1, **settings):
     with Pipeline([source, Stage(Processes(list(stages), num_processes), **settings)]) as pipeline:
         return list(pipeline)
 
@@ -67,7 +67,7 @@ def test_results_are_those_of_the_maps_in_order():
 
 
 def test_the_work_is_done_in_so_many_other_processes(tmp_path):
-    pids = {pid for _, pid in run(WaitForOthers(str(tmp_path), 2), source=range(1000))}  # more than one has in flight
+    pids = {pid for _, pid in run(WaitForOthers(str(tmp_path), 2), source=range(1000), num_processes=2)}  # more than one has in flight
     assert len(pids) == 2
     assert os.getpid() not in pids
 
@@ -237,7 +237,7 @@ def test_items_after_one_that_hangs_are_not_lost_if_it_is_skipped(tmp_path):
 
 def test_an_error_comes_back_with_its_type_its_place_and_its_traceback():
     with pytest.raises(KeyError, match="three") as caught:
-        run(square, fail_at_3, source=[1, Squareroot(3), 2])
+        run(square, fail_at_3, source=[1, Squareroot(3), 2], num_processes=2)
     notes = "\n".join(caught.value.__notes__)
     assert "in process" in notes
     assert "in fail_at_3\n    raise KeyError" in notes
@@ -257,7 +257,7 @@ def test_a_builtin_error_that_cannot_be_pickled_keeps_its_type():
 
 
 def test_items_with_errors_are_skipped_when_the_stage_says_so(caplog):
-    assert run(fail_at_3, on_error="skip") == [0, 1, 2, 4, 5, 6, 7]
+    assert run(fail_at_3, num_processes=2, on_error="skip") == [0, 1, 2, 4, 5, 6, 7]
     assert "KeyError: 'three'" in caplog.text
 
 
@@ -315,7 +315,7 @@ def test_a_child_that_cannot_be_started_is_an_error_that_leaves_no_sockets(on_er
 
 
 def test_another_child_takes_the_place_of_one_that_died(caplog):
-    assert run(die_at_3, with_pid, on_error="skip", source=range(8))[-1][0] == 7
+    assert run(die_at_3, with_pid, on_error="skip", source=range(8), num_processes=2)[-1][0] == 7
     assert "was killed by SIGKILL" in caplog.text
 
 
