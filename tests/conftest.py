@@ -56,8 +56,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more worker than there are cores: many tests wait for processes that they have started."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more workers than there are cores for slow tests, else one more: many tests wait for processes that they have started."""
+    return len(os.sched_getaffinity(0)) + (2 if config.option.markexpr == "slow" else 1)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
