@@ -1,7 +1,7 @@
 """Functions for items. An item is a sample or a batch: a tuple or dict of numpy arrays.
 
 In a *batch*, the first axis of each field is the batch axis. A *sample* has no batch axis. A field is addressed by its name (in a dict) or
-by its position (in a tuple or list). Negative positions count from the end. Any other value, such as an array, counts as an item with one
+by its index (in a tuple or list). Negative indexes count from the end. Any other value, such as an array, counts as an item with one
 field, ``0``. A *tree* is a field that is a dict or tuple, and therefore has fields.
 """
 
@@ -25,14 +25,14 @@ Item = Any  # by convention tuple[np.ndarray, ...] | dict[str, np.ndarray]; with
 
 
 def names(item: Item) -> tuple[Field, ...]:
-    """Return the names of an item's fields: the keys of a dict, or the positions ``0, 1, ...``."""
+    """Return the names of an item's fields: the keys of a dict, or the indexes ``0, 1, ...``."""
     if isinstance(item, dict):
         return tuple(item)
     return tuple(range(len(item))) if isinstance(item, (tuple, list)) else (0,)
 
 
 def fields(item: Item) -> tuple[Any, ...]:
-    """Return the values of ``item``, in the order of :func:`names`."""
+    """Return the values of an item's fields, in the order of :func:`names`."""
     if isinstance(item, dict):
         return tuple(item.values())
     return tuple(item) if isinstance(item, (tuple, list)) else (item,)
@@ -61,7 +61,7 @@ def replace(item: Item, values: Mapping[Field, Any]) -> Item:
         return {**item, **values}
     changed = list(fields(item))
     for field, value in values.items():
-        changed[field] = value  # type: ignore[index]  # a position, as checked above
+        changed[field] = value  # type: ignore[index]  # an index, as checked above
     return rebuild(item, changed)
 
 

@@ -191,11 +191,11 @@ def _yielded(running: RunningStage, output: Stamped) -> Stamped:
 
 
 def _made_by(running: RunningStage, passport: Passport) -> Passport:
-    """Complete the lineage of a passport with the number of the stage that made the item."""
+    """Complete the lineage of a passport with the index of the stage that made the item."""
     inputs, part, stage = _lineage_of(running, passport)
     if stage is None:
         return Passport(*passport[:5], Lineage(inputs, part, running.number), passport.positions)  # twice as fast as _replace
-    if running.shape == "source":  # the item comes from an inner pipeline: the stage number in its lineage belongs to the inner pipeline
+    if running.shape == "source":  # the item comes from an inner pipeline, whose stages the lineage counts
         return passport._replace(made_of=Lineage((), as_json(passport), running.number))
     return passport
 

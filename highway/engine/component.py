@@ -141,7 +141,7 @@ class Traits:
             source that combines several sources returns a pair for each of them. The list is empty if every rank gets the same items.
             ``None``: the items depend on the rank of this process, unless the source is a sequence.
         whole_inputs: Whether a stream puts each input into at most one output, and never splits an input.
-        splits_batches: Whether a stream splits each batch into its rows. The ``part`` of the lineage is the number of the row.
+        splits_batches: Whether a stream splits each batch into its rows. The ``part`` of the lineage is the index of the row.
         workers_parameter: The parameter that sets the number of workers.
         skips_epochs: Whether a source that numbers epochs skips the rest of an epoch if the loop over this epoch ends early.
         whole_epochs: Whether a stream needs all items of an epoch even if the loop ends early, because the stream counts or keeps the
@@ -166,8 +166,8 @@ class Traits:
             the state. It returns the state for this rank.
         deal_rest: Like ``deal_anew``, but for the case that the user loads the states of all ranks. The function receives a list with a
             :class:`highway.engine.resume.ReadByRank` for each old rank.
-        items_of_rank: For a reader that a source can combine with other readers: a function that receives a ``ReadByRank`` and the number
-            of an epoch. It returns the items of this rank in this epoch, as a :class:`highway.engine.resume.ItemsOfRank`.
+        items_of_rank: For a reader that a source can combine with other readers: a function that receives a ``ReadByRank`` and an
+            epoch. It returns the items of this rank in this epoch, as a :class:`highway.engine.resume.ItemsOfRank`.
         indivisible: For a source, the reason why the remaining items of an epoch cannot be divided among other ranks; empty if they can.
             Messages contain this reason.
         resume: For a source, a function that is called before the run resumes. It receives a list of the source's saved states, one for
@@ -262,13 +262,19 @@ def fingerprint_of(value: Any) -> Callable[[], str] | None:
 
 
 def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
-    """Return the shape of a component, which follows from the methods that it defines. Only a component that is ``first`` can be a source.
+    """Return the shape of a component, which follows from the methods that it defines.
 
-    A callable without required arguments is a source if it is first. Any other callable is a map. A generator function with arguments is an
-    error. Error messages use ``label`` as the component's name.
+    A callable without required arguments is a source if it is the first stage. Any other callable is a map, also a class such as ``str``
+    that defines none of the methods.
+
+    Args:
+        op: The component.
+        first: Whether the component is the first stage. Only the first stage can be a source.
+        label: The name of the component in error messages.
 
     Raises:
-        PipelineError: the component has none of the shapes, or is a class instead of an instance.
+        PipelineError: the component has none of the shapes; is a generator function with arguments, or a map that needs several arguments;
+            or is a class that defines one of the methods, instead of an instance of this class.
     """
     defining = (*_SHAPES, "__call__", "__iter__")
     if inspect.isclass(op) and any(inspect.isfunction(getattr(op, method, None)) for method in defining):

@@ -28,7 +28,7 @@ log = logging.getLogger("highway")
 
 
 class Consumer:
-    """Takes a run's items, and counts the items after the last marker. A marker holds stages' states (:mod:`highway.engine.resume`)."""
+    """Takes a run's items, and counts the items after the last marker, which holds the states of stages (:mod:`highway.engine.resume`)."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -43,7 +43,7 @@ class Consumer:
         self._looped = False  # whether a loop over a whole epoch has finished
         self._marker = Marker()  # the last marker
         self._met: Marker | None = None  # the last marker of this run; None while ``_marker`` comes from a loaded state
-        self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the stage's number
+        self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the index of the stage
         self._taken = 0  # number of items taken after the marker
         self._repeated = 0  # number of items to drop after the marker, because the earlier run has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item
@@ -228,7 +228,7 @@ class Consumer:
 
     @property
     def has_empty_epoch(self) -> bool:
-        """Whether maps dropped all items of the next epoch. The value is valid only after the stream has ended."""
+        """Whether maps dropped all items of the next epoch. The value is valid only after the last item."""
         epochs = self._run.epochs()
         return epochs is not None and self._next_epoch < epochs and not self._is_cut_short
 

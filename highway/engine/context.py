@@ -69,7 +69,8 @@ class Context:
     Args:
         report_error: A function that receives the errors that the stage reports. If the stage does not skip an error, the function raises
             the error.
-        report_state: Called with ``"starved"`` or ``"blocked"`` when the stage begins to wait, and with ``"busy"`` afterwards.
+        report_state: A function that is called with ``"starved"`` or ``"blocked"`` when the stage begins to wait, and with ``"busy"`` when
+            the wait ends.
         seed: The seed of the pipeline.
         is_stage: Whether this context belongs to a stage, not to code outside of any pipeline.
 

@@ -32,7 +32,7 @@ class Pipeline:
 
     The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, as readers do, each ``for``
     loop over the pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of
-    its epoch is skipped. :meth:`dequeue` and sinks get all epochs as one stream.
+    its epoch is skipped, except after a ``ZMQSource``. :meth:`dequeue` and sinks get the items of all epochs, one epoch after another.
 
     If a script constructs a pipeline that ends in a sink and does not run it, the pipeline runs at the end of the script (see
     :mod:`highway.engine.script`).
@@ -110,7 +110,7 @@ class Pipeline:
 
         Args:
             path: The YAML file, or several files, which are merged by key. Later files override earlier files.
-            role: The name of a role in the file. ``replica`` is the number of a process of this role, from 0.
+            role: The name of a role in the file. ``replica`` is the index of a process of this role, from 0.
             plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
             isolated: Whether the stages run in a separate process; see :class:`Pipeline`.
             on: How this process finds the others. Empty: the file names the hosts. ``"ray"``: through the file's run in this process's Ray

@@ -28,7 +28,7 @@ class RaggedOptions:
             up. A second field, int32 ``(B,)``, holds the size of each sample. ``"offsets"``: the concatenated values, ``(sum, ...)``. A
             second field, int32 ``(B + 1,)``, holds the start of each sample and the end of the last sample. ``"list"``: a list of the
             samples' arrays. ``None``: no field is ragged.
-        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. In this case, N is not rounded up for a
+        fields: Names or indexes of the ragged fields. ``None``: all fields that have an axis. In this case, N is not rounded up for a
             field that has the same size in all samples of a batch.
         multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
         pad_to: A fixed N: one number for all fields, or a dict by field. A larger sample is an error.
@@ -50,11 +50,13 @@ class RaggedOptions:
             require(not given or self.ragged in how, self, name, f"no value unless ragged={' or '.join(map(repr, how))}")
 
     def collated(self, samples: Sequence[Item], size: int | None = None) -> Item:
-        """Return a batch of samples. ``size`` is a fixed N for all padded fields; ``None``: N follows from the options.
+        """Return a batch of samples.
+
+        If ``size`` is given, it is N for all padded fields, in place of ``multiple`` and ``pad_to``.
 
         Raises:
-            ValueError: the samples do not fit together, a sample is larger than ``pad_to``, or ``pad_to`` or ``fill`` names a field that is
-                not padded. The message names the field.
+            ValueError: the samples do not fit together, a sample is larger than ``pad_to`` or ``size``, or ``pad_to`` or ``fill`` names a
+                field that is not padded. The message names the field.
             KeyError: ``fields`` names a field that does not exist.
         """
         if self.ragged is None:
@@ -109,12 +111,12 @@ def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence
     Args:
         batch: A dict, tuple or list.
         ragged: The form of the ragged fields.
-        fields: Names of the ragged fields of a dict, or positions (from 0) of the ragged fields of a tuple or list. ``None``: all fields of
+        fields: Names of the ragged fields of a dict, or indexes (from 0) of the ragged fields of a tuple or list. ``None``: all fields of
             a dict that have a second field with counts or offsets.
 
     Raises:
         KeyError: a field, or the second field with its counts or offsets, does not exist.
-        ValueError: no field is ragged; a position is negative; the counts or offsets do not fit the values; or the fields have different
+        ValueError: no field is ragged; an index is negative; the counts or offsets do not fit the values; or the fields have different
             numbers of samples.
     """
     known, what = names(batch), _BEHIND[ragged]

@@ -45,7 +45,7 @@ def counter_of(epoch: int, position: int) -> int:
 
 
 def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
-    """Return a function from the number of a row to the generator of this row. A call can reset the previous call's generator.
+    """Return a function from the index of a row to the generator of this row. A call can reset the previous call's generator.
 
     If ``rng`` is not the generator of a batch with ``count`` rows, all rows share ``rng``.
     """
@@ -57,18 +57,18 @@ def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
 
 
 class Substreams:
-    """A generator that can be set to any position of any sequence. Setting a generator is much faster than creating a generator."""
+    """A generator that can be set to any counter of any sequence. Setting a generator is much faster than creating a generator."""
 
     def __init__(self) -> None:
         self._rng = Generator(Philox(key=0))
         self._fresh = self._rng.bit_generator.state  # the state of a new generator
 
     def at(self, key: int, counter: int) -> Generator:
-        """Set the generator to a position, and return it. All calls return the same generator.
+        """Set the generator to a counter of a sequence, and return it. All calls return the same generator.
 
         Args:
             key: Key of the sequence, below 2**128.
-            counter: Position in the sequence, below 2**256. Each step of the counter yields four numbers.
+            counter: The counter, below 2**256, as returned by :func:`counter_of`. Each step of the counter yields four numbers.
         """
         place = self._fresh["state"]
         for name, value in (("key", key), ("counter", counter)):
@@ -120,7 +120,7 @@ def go_on(rng: Generator, numbers: list[int]) -> None:
 
 
 def place_of(rng: Generator) -> tuple[int, int, Sequence[int]]:
-    """Return the epoch, the index and the rows of a generator that has not drawn numbers yet."""
+    """Return the epoch and position of a generator that has not drawn numbers yet, and the positions of the rows (empty if unknown)."""
     counter = rng.bit_generator.state["state"]["counter"]
     return int(counter[3]), int(counter[2]), rng.rows if isinstance(rng, BatchGenerator) else ()
 

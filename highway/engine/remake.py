@@ -27,7 +27,7 @@ class Remaker:
 
     Args:
         stages: All stages.
-        number: Number of the stage that the items entered.
+        number: Index of the stage that the items entered; the number of stages for the outputs of the pipeline.
     """
 
     def __init__(self, stages: Sequence[RunningStage], number: int) -> None:
@@ -185,7 +185,7 @@ def _dealt(source: RunningStage, reads: list[ReadByRank]) -> Any:
 
 
 def _begins(state: Mapping[str, Any], ranks: Ranks, states: Mapping[int, Any]) -> Mapping[str, Any]:
-    """Return a state in which no item waits in a stage. ``states`` holds the states of the stages, by the number of the stage."""
+    """Return a state in which no item waits in a stage. ``states`` holds the states of the stages, by the index of the stage."""
     changes: dict[str, Any] = {"ranks": ranks, "uneven": [], "last": None, "items": 0, "given": [], "used": used_as_json([], ())}
     changes["states"] = {str(number): StageState(state=own)._asdict() for number, own in states.items()}
     begun = dict(state) | changes | {"shared": []}
@@ -311,7 +311,7 @@ def _merging(stages: Sequence[RunningStage]) -> RunningStage | None:
 
 
 def used_from_json(saved: Any) -> list[list[list[int]]] | None:
-    """Return for each output the source's items in it, as a list of ``[epoch, index]``; ``None`` if they are unknown."""
+    """Return for each output the source's items in it, as ``[epoch, index]`` or ``[epoch, index, row]``; ``None`` if they are unknown."""
     if not isinstance(saved, list):
         return None
     counts, *columns = map(unpacked, saved)

@@ -117,12 +117,12 @@ def digest(state: Mapping[str, Any], caller: str) -> str:
 
 
 def packed(numbers: np.ndarray) -> str:
-    """Return int64 numbers as a text. The text is short if the differences between successive numbers are small or repeat."""
+    """Return an int64 array as a text. The text is short if the differences between successive values are small or repeat."""
     return base64.b64encode(zlib.compress(np.diff(numbers, prepend=0).astype("<i8").tobytes(), 1)).decode()
 
 
 def unpacked(text: str) -> np.ndarray:
-    """Return the numbers from the return value of :func:`packed`."""
+    """Return the array from which :func:`packed` has made a text."""
     return np.cumsum(np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8"), dtype=np.int64)
 
 

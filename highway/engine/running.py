@@ -117,7 +117,7 @@ class LeftOut:
 
 
 class _Here(threading.local):
-    """A worker's number, and the passport (metadata) of its current item. Thread-local, because other threads also call maps."""
+    """A worker's index, and the passport (metadata) of its current item. Thread-local, because other threads also call maps."""
 
     number = 0
     passport: Passport | None = None
@@ -133,7 +133,7 @@ class RunningStage:
         self.meters = [Meter() for _ in range(count)]
         self.context = Context(self.report_error, self._report_state)
         self.layers = stage.layers
-        self.idle: set[int] = set()  # numbers of the workers that wait for an input, for maps with ``Traits(ahead=...)``
+        self.idle: set[int] = set()  # indexes of the workers that wait for an input, for maps with ``Traits(ahead=...)``
         self.turn = threading.Lock()  # held while an input is taken and its output slot is reserved
         self._tally = threading.Lock()
         self.copying = threading.Lock()
@@ -149,7 +149,7 @@ class RunningStage:
         self.drops = stage.drops or self.traits.drops
         self.has_renumbered = False  # whether a map has changed the epoch or index of an item
         self.has_dropped = False  # whether a map that does not declare drops has returned DROP
-        self.is_counted = False  # whether len(pipeline) was called; then only maps that declare drops are allowed to drop
+        self.is_counted = False  # whether len(pipeline) was called; if so, only maps that declare drops are allowed to drop
         self.numbers_epochs = False  # whether the passports of the inputs hold epochs
         self.in_work = EpochInWork(self.context)
         self.number = 0

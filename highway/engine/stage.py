@@ -41,7 +41,8 @@ class Items(Protocol):
     """The iterator that a stream or sink receives. It yields items without their passports.
 
     ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors that the
-    preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch of a stream with ``per_epoch``, else 0.
+    preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch of a stream with ``per_epoch`` after a source
+    that numbers its epochs; else 0.
 
     ``waiting`` is for streams that can resume. It is a list of the inputs that the stream has taken and still needs. The stream appends
     each input as ``Stamped(item, items.passport)``, and later removes it from the list. When a run resumes, the list holds these inputs

@@ -249,7 +249,7 @@ class Run:
 
     @property
     def renumbered(self) -> list[int]:
-        """The numbers of the stages whose maps have changed the epoch or index of an item."""
+        """The indexes of the stages whose maps have changed the epoch or index of an item."""
         return [running.number for running in self.stages if running.has_renumbered]
 
     def raise_error(self) -> None:
@@ -274,7 +274,7 @@ class Run:
         self.raise_error()
 
     def skip(self, epoch: int) -> bool:
-        """Skip the rest of an epoch and all earlier epochs. Return whether the source can skip epochs."""
+        """Skip the rest of an epoch and all earlier epochs. If the source cannot skip epochs, only return ``False``."""
         source = max((number for number, running in enumerate(self.stages) if running.traits.repeats), default=0)
         if not self.stages[source].traits.skips_epochs:
             return False
@@ -301,13 +301,13 @@ class Run:
             running.is_counted = True
 
     def epochs(self) -> int | None:
-        """Return the number of epochs of the pipeline, including empty epochs; ``None`` if the number is unknown."""
+        """Return the number of epochs of the pipeline, including empty epochs; ``None`` if the number is unlimited or unknown."""
         if any(running.shape == "stream" and not _keeps_epochs(running) for running in self.stages):
             return None
         return next((running.traits.epochs for running in reversed(self.stages) if running.traits.repeats or running.number == 0), None)
 
     def why_over(self, has_ended: bool) -> str:
-        """Return why there are no more items, and the way out. ``has_ended``: whether the stream has ended and was not stopped."""
+        """Return why there are no more items, and the way out. ``has_ended``: whether the last item came before any ``stop()``."""
         return why_over(self.stages, self._ended_first) if has_ended else STOPPED
 
     @cached_property

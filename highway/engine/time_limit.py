@@ -98,9 +98,9 @@ class TimeLimit:
 
         Args:
             what: Name of the work.
-            attempt: Number of the attempt, from 1; 0 if attempts do not count.
+            attempt: 1 for the first attempt, 2 for the second, and so on; 0 if there is only one attempt and no error.
             stack: A sentence that describes the stack of the thread.
-            then: A text that describes what happens now, if this was not the last attempt.
+            then: A text that describes what happens next, for the warning.
 
         Raises:
             TimeoutError: this was the last attempt.
