@@ -132,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=arguments.positive,
         metavar="N",
-        help="number of threads that read, decode and write; default: the number of cores",
+        help="number of threads that read, decode and write; default: the number of cores, or 16 for one object per sample in a store",
     )
 
 
