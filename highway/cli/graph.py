@@ -1,4 +1,4 @@
-"""``highway graph``: draw a topology, from the file or with measured numbers of a run."""
+"""``highway graph``: draw a topology, from the file or with the rates and levels of a run."""
 
 from __future__ import annotations
 

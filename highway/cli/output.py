@@ -108,7 +108,7 @@ class Output(io.TextIOBase):
     Args:
         stream: The stream to write to.
         name: The name of the stream in messages.
-        tell: Called with a sentence at the first text that cannot be written.
+        tell: A function that is called with a sentence at the first text that cannot be written.
     """
 
     def __init__(self, stream: TextIO, name: str, tell: Callable[[str], None]) -> None:

@@ -38,7 +38,7 @@ def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listen
         spec: The process to run.
         registry: The registry that builds the components.
         drain_timeout: Maximum seconds for items in flight to arrive after a request to end.
-        listener: Gets the state of the role.
+        listener: An object that receives the state of the role.
 
     Returns:
         The exit code: 0, or 143 if the process was asked to end.

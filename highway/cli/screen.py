@@ -102,7 +102,7 @@ class Screen:
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=self._error, flush=True)
 
     def summary(self, states: Sequence[ReplicaState], links: Sequence[Account], ends: Mapping[str, Ends]) -> None:
-        """Print the bottleneck of the run, the results of each process, and the numbers of messages of each link.
+        """Print the bottleneck of the run, the results of each process, and the message counts of each link.
 
         The table of a restarted replica shows only the last process. The counts of links include all processes.
         """

@@ -20,7 +20,7 @@ from highway.run.supervise import Result
 
 
 def links_table(links: Sequence[Account]) -> str:
-    """Return the numbers of messages of each link, as a table that fits the terminal."""
+    """Return the message counts of each link, as a table that fits the terminal."""
     rows = [list(map(Cell, ("link", "sent", "received", "missing")))]
     rows += [[Cell(link.link), *map(number, (link.sent, link.received, link.missing))] for link in links]
     return fit(rows, terminal_width()).text()

@@ -92,7 +92,7 @@ class LeftOut:
         Args:
             error: The error.
             marker: The last marker before the item that raised the error.
-            where: Returns a text that describes where the error was raised, for the warning.
+            where: A function that returns a text that describes where the error was raised, for the warning.
 
         Raises:
             Exception: ``error`` itself, if there are now more than ``max_errors`` errors.

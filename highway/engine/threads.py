@@ -260,7 +260,7 @@ class Run:
         """Wait until all threads have ended.
 
         Args:
-            is_interrupted: Returns whether Python has missed a Ctrl-C. If so, this method raises KeyboardInterrupt.
+            is_interrupted: A function that returns whether Python has missed a Ctrl-C. If so, this method raises KeyboardInterrupt.
         """
         try:
             for thread in self._threads:

@@ -70,7 +70,7 @@ class TimeLimit:
         Args:
             function: The function.
             *arguments: The arguments of the function.
-            what: Returns the name of the work, for messages.
+            what: A function that returns the name of the work, for messages.
             otherwise: A text that describes what the caller does if the call takes too long. If the text is given, there is only one
                 attempt: a warning contains the text, and this method returns ``None``. Empty: use all attempts.
 

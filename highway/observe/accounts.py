@@ -20,7 +20,7 @@ class Departure:
     Args:
         how: A text that describes how the process ended.
         failed: Whether the process failed.
-        counts: Numbers of received and sent messages. The numbers are exact unless ``is_lost`` is true, even if the process was killed.
+        counts: How many messages the process received and sent. Exact unless ``is_lost`` is true, even if the process was killed.
         stats: The last statistics. If the process was killed, the statistics can be up to half a second old.
         was_killed: Whether a signal from outside ended the process.
         unfinished: Whether the process was stopped before it had delivered all received items, although other processes needed these items.

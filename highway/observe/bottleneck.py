@@ -36,8 +36,8 @@ def bottleneck(samples: Sequence[Sample]) -> str:
     """Return one sentence that names the bottleneck of a topology, from the recent statistics of its replicas (processes).
 
     The bottleneck is the stage whose workers are busiest, over all replicas of its role. The stages downstream of the bottleneck wait for
-    input, and the stages upstream wait for room, even in other processes. If a role waits to send to a receiver outside the run, this
-    receiver is the bottleneck.
+    input, and the stages upstream wait for room, even in other processes. If a role spends more than half of its time waiting for a
+    receiver outside the run, this receiver is the bottleneck. If no stage is busy for half of its time, a link can be the bottleneck.
     """
     roles = _roles(samples)
     if not roles:

@@ -44,7 +44,7 @@ class StageCost:
         return replace(self, seconds=self.seconds * count, cpu=self.cpu * count, held=self.held * count, read=self.read * count)
 
     def rate(self, cores: int, processes: float = 1) -> float:
-        """Return the items per second of the stage on a machine with ``processes`` processes. The stage must have been measured."""
+        """Return the items per second of the stage in all processes on a machine with these cores. The stage must have been measured."""
         threads = self.workers * processes / self.seconds
         return min(threads, cores / self.cpu) if self.cpu else threads
 

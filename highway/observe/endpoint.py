@@ -28,7 +28,7 @@ class Answers:
     """Answers HTTP requests with the current state of a run. The constructor opens the port, or the first free port of a range.
 
     Args:
-        snapshot: Returns the current state of the run.
+        snapshot: A function that returns the current state of the run.
         spec: The address to listen on.
         site: The page, if there is one.
         option: The option that gave the address. With ``--dashboard``, only clients that are allowed to see the page get statistics.

@@ -51,7 +51,8 @@ class Recent:
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
         """Add the current totals of ``key``, and return the increase of the totals in the last seconds.
 
-        If the totals begin at 0 again, they belong to a new process. The result then covers only the new process.
+        At the first call for a key, return the totals. If the totals begin at 0 again, they belong to a new process. The result then covers
+        only the new process.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):

@@ -1,4 +1,4 @@
-"""The current state of a run's replicas (processes), with totals over restarts, numbers of lost messages, and loads."""
+"""The current state of a run's replicas (processes), with totals over restarts, counts of lost messages, and loads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
 from highway.topology.wiring import Wiring
 
-WINDOW = 3.0  # the numbers of missing messages in this many seconds before and after the end of a process are compared
+WINDOW = 3.0  # the counts of missing messages in this many seconds before and after the end of a process are compared
 REFILL = 1.0  # after the end of a process, the number of messages in transit returns to its level within this many seconds
 
 _OVER = ("ended", "failed", "waiting")
@@ -36,10 +36,12 @@ class Losses:
     A *missing* message was sent and not received: it is in transit or lost. The number of messages in transit is about constant. Therefore
     this class compares the minimum number of missing messages before and after a process ends, and counts the increase as lost. When all
     processes of a link have ended, the number of lost messages is exact, unless an earlier estimate was too large. The number never falls.
+    Links that publish, and links with receivers outside this run, are not counted.
 
     Args:
         ends: The links of each replica, by the replica's name.
         whole: The links to count. All their ends must be known.
+        clock: A function that returns the time in seconds.
     """
 
     def __init__(self, ends: Mapping[str, Ends], whole: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:

@@ -63,7 +63,7 @@ class Sample:
         return self.recent is not None and self.state.phase in ("running", "draining")
 
     def rate(self, stage: int) -> Rate:
-        """Return the recent rate of a stage's output, or of a sink's input; 0 if the replica does not run."""
+        """Return the recent rate of the output of the stage with this index, or of the input of a sink; 0 if the replica does not run."""
         if not self.runs or not self.recent:
             return Rate()
         figures = self.recent.stages[stage]
@@ -95,7 +95,7 @@ class Poller:
     Args:
         targets: The endpoints.
         topology: The name of the topology to show. Empty: show all topologies.
-        order: The names of the roles, in display order.
+        order: The names of the roles, in display order. Other roles come after them.
         host: The only host to show.
     """
 

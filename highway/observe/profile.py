@@ -275,7 +275,7 @@ def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool =
 
 
 def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
-    """Send items for some time, and then the end of the stream. Return the number of messages."""
+    """Send items for some time, and then the end message. Return the number of messages with items."""
     until, sent = time.perf_counter() + SECONDS, 0
     for item, passport in itertools.cycle(items):
         sender.send(item, passport, timeout=TIMEOUT)
@@ -287,7 +287,7 @@ def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
 
 
 def _receive(link: Link) -> float:
-    """Receive messages until the end of the stream. Return the number of bytes."""
+    """Receive messages until the end message. Return the number of bytes."""
     counters: dict[str, float] = {}
     with LinkReceiver(link, counters) as receiver:
         while True:

@@ -1,7 +1,8 @@
 """Estimate the threads, processes, hosts, memory and network that a topology needs for a rate, and the resource that becomes short first.
 
 The functions depend only on a plan, the measured costs of its roles, the resources of a host and the rate. CPU time, network and disk grow
-linearly with the rate. Threads, processes and hosts are rounded to whole numbers. Memory depends on the numbers of threads and processes.
+linearly with the rate. Threads, processes and hosts are rounded to whole numbers. Memory depends on how many threads and processes there
+are.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RoleSize:
     """The needs of a role for a rate.
 
     Args:
-        samples: Samples per second that the role yields. The number is the sum over all processes of the role.
+        samples: Samples per second that the role yields: the sum over all processes of the role.
         replicas: Number of processes of the role.
         threads: Worker threads of each stage, in each process.
         hosts: Number of hosts, if each host runs only this role. 1 if links over shared memory or UNIX sockets force the role to share a
@@ -225,7 +226,7 @@ def _place(plan: Plan, role: str) -> str:
 
 
 def _with(plan: Plan, **replicas: int) -> Plan:
-    """Return the plan with these numbers of replicas."""
+    """Return the plan with other replica counts, by role."""
     return replace(plan, roles={**plan.roles, **{name: replace(plan.roles[name], replicas=count) for name, count in replicas.items()}})
 
 

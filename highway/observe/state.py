@@ -21,15 +21,15 @@ class ReplicaState:
 
     Args:
         role: Name of the role.
-        replica: Number of the replica, from 0.
+        replica: Index of the replica, from 0.
         host: The replica's host in the file; ``""`` if the file names no host.
         phase: What the replica is doing.
         stats: The last statistics of the replica's current or last process; ``None`` before the first report.
         restarts: Number of restarts of the process.
         error: The error that ended the last process, as a text; ``""`` without an error.
         single: Whether the role has only this replica.
-        counts: Numbers of messages that all processes of the replica have received and sent over links. The numbers are exact even if a
-            process was killed.
+        counts: How many messages all processes of the replica have received and sent over links. The counts are exact even if a process was
+            killed.
     """
 
     role: str

@@ -1,4 +1,4 @@
-"""Compute statistics of the fields of a stream, in one pass and in bounded memory."""
+"""Compute statistics of the fields of many items, in one pass and in bounded memory."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class FieldSummary:
 
 
 class Summary:
-    """Statistics of all fields of a stream. The keys of ``fields`` are the names or positions of the fields, as strings.
+    """Statistics of all fields of many items. The keys of ``fields`` are the names or indexes of the fields, as strings.
 
     Args:
         batched: Whether the first axis of arrays is the batch axis.

@@ -14,8 +14,9 @@ from highway.wire.url import url_of
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
     """Return the URLs at which a viewer on this machine sees the messages of a link. The viewer connects one socket to all URLs.
 
-    A *tap* is an address at which viewers can read the messages of a sender. The URLs are the taps of all senders of the link, or only of
-    the senders in ``role``, or only of the sender ``replica``. If a publisher has no reachable tap, the URL is the address of the link.
+    A *tap* is an address at which viewers can read the messages of a sender. The URLs are the taps of all senders of the link. ``role`` and
+    ``replica`` select the senders of one role, and the process with this index. If a publisher has no reachable tap, the URL is the address
+    of the link.
 
     Raises:
         ConfigError: the link does not exist, the role or replica does not send on the link, or this machine cannot reach a tap.
@@ -35,7 +36,7 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
 
 
 def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[Process]:
-    """Return the sending processes of a link: all, or only the processes of ``role``, or only the process ``replica``."""
+    """Return the sending processes of a link. ``role`` and ``replica`` select one role, and the processes with this index."""
     senders = names(plan.links[link], "from")
     location = plan.location / "links" / link
     if role is not None and role not in senders:

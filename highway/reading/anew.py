@@ -135,8 +135,8 @@ def rest_of_epoch(reads: Sequence[ReadByRank], divide: Divide) -> tuple[int, Res
 
     Args:
         reads: For each rank, the samples that it has read.
-        divide: Returns the :class:`Division` of an epoch. Its arguments are the epoch, the :class:`Rest` of the epoch as JSON, the number
-            of ranks, and the batch size (0 for single samples).
+        divide: A function that returns the :class:`Division` of an epoch. Its arguments are the epoch, the :class:`Rest` of the epoch as
+            JSON, the number of ranks, and the batch size (0 for single samples).
 
     Raises:
         PipelineError: the states do not belong together.
@@ -230,10 +230,10 @@ class Anew:
 
     Args:
         reader: The reader.
-        sampler: Returns the sampler of this rank.
-        dealer: Returns the dealer for a number of ranks; ``None`` without ``deal=``, or for one rank.
+        sampler: A function that returns the sampler of this rank.
+        dealer: A function that returns the dealer for a number of ranks; ``None`` without ``deal=``, or for one rank.
         mixing: The mixture that the reader reads.
-        dataset: Returns the dataset.
+        dataset: A function that returns the dataset.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class Anew:
         - the number of finished batches in this epoch (of samples, if there are no batches);
         - the :class:`Rest` of the epoch in which the run last resumed, as JSON;
         - the batch size (0 if there are no batches);
-        - the number of the epoch to which this rest belongs;
+        - the epoch to which this rest belongs;
         - the mixture, if its datasets have names.
         """
         return [epoch, 0, 0, self._reader.rows or 0, epoch, *self._mixing.as_json(self._dataset())]

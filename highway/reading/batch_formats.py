@@ -34,7 +34,7 @@ class BatchFormat(Protocol):
             draws: The random numbers of these rows; ``None`` if none are needed.
 
         Returns:
-            A dict with an error for each sample that cannot be used. The keys are positions in ``samples``. The rows of all other samples
+            A dict with an error for each sample that cannot be used. The keys are indexes in ``samples``. The rows of all other samples
             are filled.
         """
 

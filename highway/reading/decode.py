@@ -52,7 +52,7 @@ class DecodeOptions:
         return self.crop.shape if self.crop is not None else self.shape
 
     def coins(self, count: int, draws: Draws | None) -> np.ndarray:
-        """Return whether each image of a range is flipped, bool ``(N,)``."""
+        """Return whether each image of a range is flipped, bool ``(N,)``. Without ``draws``, no image is flipped."""
         return np.zeros(count, np.bool_) if draws is None or self.flip == 0 else draws.numbers[:, 0] < self.flip
 
     def boxes(self, sizes: np.ndarray, draws: Draws | None) -> Boxes:

@@ -25,7 +25,7 @@ class Draws:
 
     Args:
         key: Key of the epoch's sequence.
-        positions: int64 ``(N,)``, ascending.
+        positions: int64 ``(N,)``, ascending unless ``numbers`` is given.
         numbers: The numbers, if they were drawn before.
 
     Attributes:
@@ -52,5 +52,5 @@ class Draws:
         return _substreams.value.at(self._key, _FROM + _STEPS * first).random((count, NUMBERS))
 
     def generator(self, place: int) -> Generator:
-        """Return a generator for one sample, which yields any amount of numbers. The next call of this method resets the generator."""
+        """Return a generator of any amount of numbers for the sample with index ``place``. The next call of this method resets it."""
         return _substreams.value.at(self._key, int(self._positions[place]) << 64)

@@ -64,7 +64,7 @@ class DecodedImages:
         return {place: _of_image(errors[place]) for place in sorted(errors)} if errors else NO_ERRORS
 
     def _files(self, labels: np.ndarray, samples: Sequence[Any]) -> tuple[list[File], dict[int, Exception]]:
-        """Store the labels. Return the encoded images, and by position the errors of samples without a valid image or label."""
+        """Store the labels. Return the encoded images, and by index the errors of samples without a valid image or label."""
         if isinstance(samples, StoredFiles) and (samples.labels is not None or not self._labelled):
             if self._labelled:
                 labels[:] = samples.labels

@@ -53,7 +53,7 @@ class ReaderLike(ReaderOfRank, Protocol):
 
 
 def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | None = None) -> tuple[Sampler, int]:
-    """Return the sampler of this rank, and the rank's number of batches (or samples) in an epoch. A new mixture begins at ``start``.
+    """Return the sampler of this rank, and how many batches (or samples) the rank has in an epoch. ``start``: where a new mixture begins.
 
     Raises:
         ConfigError: rank, world size, shuffle or deal are invalid, or the dataset is a dict with names instead of indexes.
@@ -93,7 +93,7 @@ class Epoch:
     """One pass over a dataset.
 
     Args:
-        number: Number of the epoch, from 0.
+        number: The epoch, from 0.
         sampler: Defines the order of the dataset's indexes, and this rank's positions.
         share: The rank's samples, if they are the same in every epoch.
 
@@ -139,7 +139,7 @@ class BatchInWork:
         rows = Positions(number, self._rows(is_even))
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of, positions=rows)
         self.draws = epoch.draws(positions) if reading.reader.draws else None
-        self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last range
+        self.done = count(1)  # counts finished ranges; next() is atomic: exactly one worker gets the last count
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
 
@@ -257,7 +257,7 @@ class RowRanges:
 
     Attributes:
         cache: The order of the cache, if a cache follows the reader. With a cache, each rank has the same samples in every epoch.
-        bad: With a cache, for each epoch number: the dict ``bad`` of this :class:`Epoch`.
+        bad: With a cache, by epoch: the dict ``bad`` of the :class:`Epoch`.
     """
 
     stands_for: ReaderLike
@@ -385,7 +385,7 @@ class RowRanges:
         return reading
 
     def _remake(self, epoch: int, index: int, part: int | list[int] | None) -> Stamped:
-        """Return a batch as one range. ``part``: the batch's positions, or how many positions of the epoch were read before the resume."""
+        """Return a batch as one range. ``part``: its positions, or how many positions were read before the resume (``None``: no resume)."""
         reading = self._again
         if isinstance(part, list):
             positions = np.array(part)

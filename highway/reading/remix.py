@@ -26,7 +26,7 @@ from highway.errors import PipelineError
 from highway.reading.rest import Rest
 from highway.reading.sampler import Mixture, Sampler, Start
 
-_AT = 5  # place of the mixture in the state of a reader
+_AT = 5  # index of the mixture in the state of a reader
 _WAY_OUT = "resume with the same mixture, or start again without the state"
 
 
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     """A dataset of the current mixture, or of an earlier mixture of the run.
 
     Args:
-        seed: Number of the seed that the dataset uses.
+        seed: Index of the seed that the dataset uses.
         samples: Length of the dataset.
         identity: A text that changes when the dataset changes.
         given: Number of samples that the dataset gave before the mixture began. Samples of earlier epochs do not count.

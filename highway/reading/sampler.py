@@ -165,7 +165,7 @@ class Sampler:
         return self.position(np.arange(first, stop))
 
     def position(self, mine: np.ndarray) -> np.ndarray:
-        """Return the epoch positions of some of this rank's samples. ``mine`` numbers these samples within the rank, int64."""
+        """Return the epoch positions of some of this rank's samples. ``mine``: the indexes of these samples within the rank, int64."""
         return self.rank * self.share + mine if self.in_stretches else self.rest.at(mine * self.world_size + self.rank)
 
     @property
@@ -219,7 +219,7 @@ class Start(NamedTuple):
         interleave: Maps each position of the rest of that epoch to a part.
         first: The first position of the epoch that no earlier mixture has used.
         left: For each part, the samples that the part had not given before the mixture began.
-        seeds: For each part, the number of its seed. A part keeps its seed when its place in the mixture changes.
+        seeds: For each part, the index of its seed. A part keeps its seed when its place in the mixture changes.
     """
 
     epoch: int

@@ -28,10 +28,10 @@ class Combining(Protocol):
     in_step: ClassVar[bool]  # whether the n-th items of all sources become one item
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
-        """Return, for each source, the numbers of the source's items in the combined items ``numbers``.
+        """Return, for each source, which of its items are in some combined items, as indexes.
 
         Args:
-            numbers: Ascending numbers of the combined items, counted from ``begin``.
+            numbers: Ascending indexes of the combined items, counted from ``begin``.
             counts: The number of items of each source.
             epoch: The epoch.
             begin: Number of items of the epoch that came before the epoch was divided among these ranks.
@@ -47,7 +47,7 @@ class SourceInside:
 
     Args:
         stages: The stages of the inner source.
-        pipeline: Returns a pipeline of these stages.
+        pipeline: A function that returns a pipeline of these stages.
         has_epochs: Whether the inner source numbers its epochs.
         epochs: Number of epochs of the inner source; ``None`` if the number is unlimited or unknown.
     """
@@ -59,7 +59,7 @@ class SourceInside:
 
     @property
     def obstacle(self) -> str:
-        """Why an item cannot be found by its number in an epoch; empty if it can."""
+        """Why an item cannot be found by its index in an epoch; empty if it can."""
         first, *rest = self.stages
         if not self.has_epochs:
             return "is not a reader"
@@ -78,7 +78,7 @@ class SourceInside:
         return not self.has_epochs or not (first.spans_epochs or any(spans))
 
     def is_over(self, epoch: int) -> bool:
-        """Return whether this source has no epoch with this number."""
+        """Return whether this source ends before an epoch."""
         return self.epochs is not None and epoch >= self.epochs
 
     def at_epoch(self, epoch: int) -> Any:
@@ -134,7 +134,7 @@ class SeveralAnew:
     Args:
         combining: How the sources are combined.
         sources: The sources.
-        ranks: Returns the ranks of all sources.
+        ranks: A function that returns the ranks of all sources.
     """
 
     def __init__(self, combining: Combining, sources: Sequence[SourceInside], ranks: Callable[[], Sequence[Sequence[int]]]) -> None:
@@ -252,7 +252,7 @@ class Choices:
     """Chooses the source of each item of a :class:`~highway.modules.sources.Mix`.
 
     Args:
-        shares: The share of each source.
+        shares: The share of each source: the probability of a source is its share divided by the sum.
         key: The key of the random numbers.
         begin: Number of items of the epoch that came before the first choice.
         by_size: Whether the share of a source is the number of its remaining items.
@@ -289,7 +289,7 @@ class Choices:
         self._ends = list(accumulate(self.shares))
 
     def places(self, counts: list[int], number: int) -> np.ndarray:
-        """Return the sources of the first ``number`` items. ``counts`` holds the number of items of each source."""
+        """Return the indexes of the sources of the next ``number`` items. ``counts`` holds how many items each source has."""
         left, places = counts.copy(), np.empty(number, np.int64)
         for item in range(number):
             while not left[place := self.next()]:

@@ -61,7 +61,7 @@ class ControlServer:
     Args:
         key: The role of the process.
         replica: The number of the replica in the file.
-        on_drain: Called at the first request to drain.
+        on_drain: A function that is called at the first request to drain.
     """
 
     def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:

@@ -66,7 +66,7 @@ def run(
 
     Args:
         pipeline: The pipeline to run.
-        progress: Called with the statistics every ``tick`` seconds, and once at the end, even after an error.
+        progress: A function that is called with the statistics every ``tick`` seconds, and once at the end, even after an error.
         tick: Seconds between two calls of ``progress``.
         drain_timeout: Maximum seconds to deliver items in flight after SIGTERM. After this time, or at a second signal, the pipeline is
             stopped. 0: SIGTERM stops the pipeline immediately.

@@ -27,7 +27,7 @@ _SHOWN = 20  # maximum printed differences
 class Compared:
     """A map (a function for each item) that compares converted samples with the samples of the source.
 
-    An input is a range of indices, or a single sample. The output is the number of samples, and sentences about differences.
+    An input is a range of indices, or a single sample. The output is how many samples were compared, and sentences about differences.
 
     Args:
         prepared: Map that returns the expected samples.

@@ -37,7 +37,7 @@ def table() -> str:
 
 
 def written_to(path: str, name: str | None) -> Format:
-    """Return the format to write to a path: the format ``name`` if given, otherwise the format of the path's suffix.
+    """Return the format to write to a path: the format with the name ``name``, or without a name, the format of the path's suffix.
 
     Raises:
         ConfigError: the format is unknown or read-only.
@@ -62,7 +62,7 @@ def read(row: Format, paths: list[str], options: Options, verify: bool = False) 
     Args:
         row: The format of the files.
         paths: The paths of the files, at least one.
-        options: Parameters of the dataset, from ``--read``.
+        options: Parameters of the dataset, from ``--read``. A source has none.
         verify: Whether to check the checksums in the files, if the dataset has the parameter ``verify``.
 
     Raises:

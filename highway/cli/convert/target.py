@@ -30,7 +30,7 @@ class Target:
     """The destination of a conversion.
 
     Args:
-        path: The path. For several files, the path has a placeholder for the number of the file, such as ``photos-%06d.tar``.
+        path: The path. For several files, the path has a placeholder for the index of the file, such as ``photos-%06d.tar``.
         format: The format.
         size: Number of samples in each file, if there are several files.
         given: Arguments of the writer except the path.
@@ -67,7 +67,7 @@ class Target:
 
     @property
     def pattern(self) -> str:
-        """The path with a placeholder for the number of the file; empty if samples do not have numbered files."""
+        """The path with a placeholder for the index of the file; empty if the file names have no index."""
         if self.format.layout == "each":
             return join(self.path, f"%09d{self.format.suffixes[0]}")
         return self.path if self.format.layout == "files" and "%" in self.path else ""
@@ -125,11 +125,11 @@ class Target:
         return bool(self.pattern) or self.format.layout == "keys"
 
     def unit_of(self, number: int) -> int:
-        """Return the number of the file that contains a sample."""
+        """Return the index of the file that contains the sample with index ``number``."""
         return number // self.size if self.pattern else 0
 
     def part(self, number: int) -> AbstractContextManager[SampleWriter]:
-        """Return the writer of the file that contains a sample."""
+        """Return the writer of the file that contains the sample with index ``number``."""
         if self._shared is not None:
             return nullcontext(self._shared)
         return self.format.write(self.pattern % self.unit_of(number) if self.pattern else self.path, self.given)
@@ -152,7 +152,7 @@ class Target:
         return self._numbered()
 
     def _numbered(self) -> list[str]:
-        """Return the existing files, sorted by number."""
+        """Return the existing files, sorted by index."""
         before, after = _NUMBER.split(self.path)
         if is_url(self.path):
             paths = [join(self.folder, name) for name in names_in(self.folder)]

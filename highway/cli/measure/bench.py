@@ -1,4 +1,4 @@
-"""``highway bench``: measure the rate of each stage alone, and print the bottleneck of each role and balanced numbers of workers.
+"""``highway bench``: measure the rate of each stage alone, and print the bottleneck of each role and how many workers balance it.
 
 If a role receives from other roles in the file, ``bench`` first runs the stages of these roles. You do not have to start these roles. The
 measured role gets the items of the first role that yields items. Links are measured only with ``--json``.
@@ -31,10 +31,10 @@ from highway.topology.plan import Role
 
 @dataclass(frozen=True)
 class Balance:
-    """Balanced numbers of workers.
+    """How many workers balance the stages of a role.
 
     Args:
-        rate: Items per second at the end of the role, with these numbers of workers.
+        rate: Items per second at the end of the role, with ``workers``.
         workers: Number of workers of each stage, so that no stage waits for other stages.
         limit: What limits the rate, in words.
     """
@@ -45,7 +45,7 @@ class Balance:
 
 
 def balance(costs: list[StageCost], cores: int) -> Balance:
-    """Return balanced numbers of workers. The cores and stages with only one thread limit the rate."""
+    """Return how many workers balance the stages. The cores and stages with only one thread limit the rate."""
     total = sum(cost.cpu for cost in costs)
     if not total:
         return Balance(0.0, [cost.workers for cost in costs], "nothing was measured")
@@ -124,7 +124,7 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
 
 
 def show(console: Console, costs: list[StageCost], cores: int, links: Collection[str] = (), with_advice: bool = True) -> None:
-    """Print the possible rate of each stage, the bottleneck, and balanced numbers of workers.
+    """Print the possible rate of each stage, the bottleneck, and how many workers balance the stages.
 
     ``links`` are the stages that send or receive. Their rate depends on both ends of the link.
     """

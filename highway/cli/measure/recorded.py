@@ -173,7 +173,7 @@ def calibrate(roles: Roles, chosen: Sequence[str]) -> Calibration:
 
 
 def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibration:
-    """Return a calibration with the numbers of workers in a topology file, on hosts with ``cores`` cores.
+    """Return a calibration with as many workers as a topology file gives each stage, on hosts with ``cores`` cores.
 
     Raises:
         ConfigError: the roles or stages of the file differ from the roles or stages in the calibration.

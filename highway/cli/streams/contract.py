@@ -1,4 +1,4 @@
-"""Data contracts. A contract is a JSON file that describes a stream. Later streams are compared with the contract.
+"""Data contracts. A contract is a JSON file that describes the batches of a link. Later batches are compared with the contract.
 
 ``{"highway": "contract", "version": 1, "batched": true, "samples": 320, "fields": {"0": {"dtypes": ["uint8"], "shapes": [[224, 224, 3]],
 "min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A number that is not known is ``null``.
@@ -62,12 +62,12 @@ def load(path: str) -> dict[str, Any]:
 
 
 def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Check]:
-    """Compare the summary of a stream with a contract.
+    """Compare a summary of batches with a contract.
 
-    The stream must have the fields of the contract. Dtypes and sample shapes must be in the contract's lists. Values are allowed to exceed
-    the contract's range by ``tolerance`` times the width of the range. The mean and the standard deviation are allowed to differ by
-    ``tolerance`` times the contract's standard deviation. The shares of NaN and infinity are allowed to be ``1 + tolerance`` times the
-    shares in the contract.
+    The batches must have the fields of the contract, and no other fields. Dtypes and sample shapes must be in the contract's lists. Values
+    are allowed to exceed the contract's range by ``tolerance`` times the width of the range. The mean and the standard deviation are
+    allowed to differ by ``tolerance`` times the contract's standard deviation. The shares of NaN and infinity are allowed to be ``1 +
+    tolerance`` times the shares in the contract.
     """
     found, expected = summary.fields, contract["fields"]
     checks = [Check(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]

@@ -1,4 +1,4 @@
-"""``tensormon``: print the live rates of a stream: batches/s, samples/s, MB/s, and the number of lost batches."""
+"""``tensormon``: print the live rates of a link: batches/s, samples/s, MB/s, and the number of lost batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line every ``report`` batches. Stop after ``count`` batches or when the senders end, and print the overall rate."""
+    """Print a line after every ``--report`` batches. End after ``--count`` batches or when the senders end, and print the overall rate."""
     with subscribe(options) as subscription:
         print(f"waiting for {subscription.where}", flush=True)
         first = before = last = Count(time.monotonic())

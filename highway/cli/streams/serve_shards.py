@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until interrupted, or for ``epochs``."""
+    """Serve until interrupted, or for ``--epochs`` passes over the images."""
 
     def stages(seed: int, num_workers: int | None) -> list[Any]:
         source = WebDatasetSource(options.url, FIELDS, options.epochs, options.shuffle, seed)

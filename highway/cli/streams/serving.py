@@ -128,16 +128,16 @@ def _seed(seed: int, number: int) -> int:
 
 
 class Publisher:
-    """A stream of batches, and the destination of the batches.
+    """A pipeline that yields batches, and the link on which the batches are sent.
 
     Args:
         pipeline: Pipeline without a sink that yields the batches.
-        sink: Sends the batches.
+        sink: The sink that sends the batches.
         repeats: Whether the publisher sends the first batch repeatedly.
         sent: Function that is called after each sent batch.
 
     Attributes:
-        count: The number of sent batches, and the time of the last batch. Only the sending thread changes this attribute.
+        count: How many batches were sent, and the time of the last batch. Only the sending thread changes this attribute.
     """
 
     def __init__(self, pipeline: Pipeline, sink: ZMQSink, repeats: bool, sent: Callable[[], None]) -> None:
@@ -147,7 +147,7 @@ class Publisher:
         self.count = Count(0.0)
 
     def run(self, context: Context) -> Any:
-        """Send the stream. A pipeline runs all publishers, each on a thread."""
+        """Send the batches. A pipeline runs all publishers, each on a thread."""
         self.counters = context.counters(self.sink)
         with self.pipeline:
             stamped: Iterable[Stamped] = self.pipeline.stamped()

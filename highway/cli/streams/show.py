@@ -1,4 +1,4 @@
-"""``tensorshow``: show images of a stream with their labels, as one picture."""
+"""``tensorshow``: show images from a link with their labels, as one picture."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Collect ``count`` images, or fewer if the senders end, and show them. With ``--transforms``, only show the effect of transforms."""
+    """Collect ``--count`` images, or fewer if the senders end, and show them. With ``--transforms``, only show the effect of transforms."""
     check_output(options.output)
     if options.transforms is not None:
         _refuse(options, _OF_STREAMS, "is only for a stream: remove it, or remove --transforms")
@@ -139,7 +139,7 @@ def pictures(item: Item, passport: Passport, options: argparse.Namespace, classe
 
 
 def _given(item: Item, options: argparse.Namespace) -> dict[str, Field]:
-    """Return the fields that ``--boxes``, ``--mask`` and ``--points`` name, by option. The name of a field in a tuple is its position."""
+    """Return the fields that ``--boxes``, ``--mask`` and ``--points`` name, by option. The name of a field in a tuple is its index."""
     named = {role: getattr(options, role) for role in ("boxes", "mask", "points")}
     is_position = re.compile(r"-?\d+").fullmatch
     found = {role: name for role, name in named.items() if name is not None}

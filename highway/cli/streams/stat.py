@@ -1,4 +1,4 @@
-"""``tensorstat``: print statistics of a stream, and compare the stream with a contract."""
+"""``tensorstat``: print statistics of the batches on a link, and compare them with a contract."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read ``count`` batches, print their statistics, and write a contract or compare the stream with a contract."""
+    """Read ``--count`` batches, print their statistics, and write a contract or compare them with a contract."""
     if options.raw and (options.save or options.contract):
         raise ConfigError("--raw does not read values, which --save and --assert need; remove --raw")
     expected = None if options.contract is None else contract.load(options.contract)

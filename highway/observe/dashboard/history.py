@@ -18,7 +18,7 @@ class History:
     def __init__(self) -> None:
         self._times = array("d", [math.nan] * LENGTH)
         self._figures: dict[str, array[float]] = {}
-        self._added: dict[str, int] = {}  # the number of each statistic's last point
+        self._added: dict[str, int] = {}  # the index of each statistic's last point, counted from the first point ever
         self._count = 0
 
     @property

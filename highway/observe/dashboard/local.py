@@ -38,7 +38,7 @@ def site_of(topology: Topology, look: Callable[[], View] | None = None, check: S
 
     Args:
         topology: The topology.
-        look: Returns a view. ``None``: the page shows the view of its own endpoint.
+        look: A function that returns a view. ``None``: the page shows the view of its own endpoint.
         check: The messages of ``highway check``.
         note: A note on what the page cannot show.
     """

@@ -71,8 +71,8 @@ class Site:
 
     Args:
         title: The name of the run.
-        look: Returns a view. The serving thread calls this function at most once per second. ``None``: the page shows the view of its
-            endpoint.
+        look: A function that returns a view. The serving thread calls this function at most once per second. ``None``: the page shows the
+            view of its endpoint.
         looker: Takes the batches.
         places: The names of the links or pipelines of ``looker``, in the same order.
         graph: The roles and links of the file; ``None`` without a file.
@@ -112,7 +112,7 @@ class Site:
         Args:
             listen: The address that the server is bound to.
             port: The port.
-            snapshot: Returns the endpoint's snapshot.
+            snapshot: A function that returns the endpoint's snapshot.
         """
         if self._is_endpoints:
             poller = Poller(())

@@ -56,7 +56,8 @@ class LocalLauncher:
     """Starts processes on this machine: a :class:`highway.run.launcher.Launcher`.
 
     Args:
-        show: Called for each printed line. Arguments: name of the replica, text, and whether the text is from standard error.
+        show: A function that is called for each printed line. Arguments: name of the replica, text, and whether the text is from standard
+            error.
         orphaned: Seconds for the started processes to end if this process is killed. After these seconds, a guard program kills the
             processes and their descendants.
         keep: After the kill, other processes can read the counts of the first process at ``counts_at`` for this many seconds.

@@ -23,7 +23,7 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
     Args:
         topology: The topology of the roles.
         roles: The names of the roles.
-        say: Called with a message if a node has not answered for ``PATIENCE`` seconds.
+        say: A function that is called with a message if a node has not answered for ``PATIENCE`` seconds.
 
     Raises:
         ConfigError: no node has the resources of a role; nodes of a role differ in software that affects pixels; a node has another version
