@@ -16,7 +16,7 @@ def wait_until(condition, seconds=30, every=0.01):
 def without_waits(err):
     """Return what a process has printed to standard error, but for lines that say what it waits for: a slow machine has them come."""
     return re.sub(
-        r"^.*(no (batch has come from|message has arrived for) .*|has waited for an item for .*|waiting for receivers; "
+        r"^.*(no (batch has arrived from|message has arrived for) .*|has waited for an item for .*|waiting for receivers; "
         r".*)\n",
         "",
         err,

@@ -106,7 +106,7 @@ class ObjectLink:
         try:
             self._sock.sendall(_LENGTH.pack(len(data)) + data)
         except ConnectionError as error:
-            raise LinkError(f"{self._who}: the other process is gone") from error
+            raise LinkError(f"{self._who}: the other process has closed the connection") from error
 
     def receive(self, deadline: float = math.inf) -> list[Any]:
         """Wait until messages arrive, and return all of them. If none arrives before ``deadline``, return an empty list.
@@ -129,7 +129,7 @@ class ObjectLink:
             except ConnectionError:
                 data = b""
             if not data:
-                raise LinkError(f"{self._who}: the other process is gone")
+                raise LinkError(f"{self._who}: the other process has closed the connection")
             if messages := self._complete(self._read + data if self._read else data):
                 return messages
 

@@ -116,7 +116,9 @@ class _FirstRun(Run):
             listener.listen(len(self._peers.ranks))
         except OSError as error:
             listener.close()
-            self._fail_with(LinkError(f"{NAME}: rank {self._peers.rank} cannot listen for its peers: {error}; is this job running twice?"))
+            self._fail_with(
+                LinkError(f"{NAME}: rank {self._peers.rank} cannot listen for its peers: {error}; check that this job does not run twice")
+            )
         return listener
 
     def _meet(self, timeout: float | None) -> None:

@@ -102,10 +102,10 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
     try:
         code = process.wait(END_TIMEOUT)
     except subprocess.TimeoutExpired:
-        return RemoteError(f"{who}: process {process.pid} has closed its links{when}, but runs on")
+        return RemoteError(f"{who}: process {process.pid} has closed its connections{when}, but is still running")
     if code >= 0:
         return RemoteError(f"{who}: process {process.pid} ended with exit code {code}{when}")
-    hint = "; the kernel does that when memory runs out, and then says so in its log (dmesg)" if -code == signal.SIGKILL else ""
+    hint = "; the kernel does this if memory runs out: see its log (dmesg)" if -code == signal.SIGKILL else ""
     return RemoteError(f"{who}: process {process.pid} was killed by {signals.name_of(-code)}{when}{hint}")
 
 

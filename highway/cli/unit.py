@@ -13,7 +13,7 @@ from highway.run.launchers.systemd import HOSTNAME, unit_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     add = parser.add_argument
-    add("--host", metavar="NAME", help="the host of the file that this machine is; default: the host with the name of this machine")
+    add("--host", metavar="NAME", help="the name of this machine under hosts in the file; default: the name of this machine")
     add(
         "--user",
         action="store_true",

@@ -368,7 +368,7 @@ def _read(stages: Sequence[RunningStage], state: Mapping[str, Any]) -> ReadByRan
     except _SplitError as error:
         raise PipelineError(
             f"load_state_dict: {error} has split items of rank {rank[0]}, or does not report the inputs of its items (Lineage), so the "
-            "remaining samples are unknown; resume on the same number of ranks, or from states between two epochs"
+            "remaining samples are unknown; resume on the same number of ranks, or from states that were saved between two epochs"
         ) from None
     return ReadByRank(rank, own, None, _flat(held), _flat([item for one in used for item in one]))
 

@@ -56,8 +56,8 @@ class Departure:
 
     def __str__(self) -> str:
         """Return a sentence about the lost messages. Use the sentence only if ``held`` is not 0."""
-        lost = "1 message was" if self.held == 1 else f"up to {self.held:,} messages were"
-        return f"{self.name} {self.how}: of the messages that it had received, {lost} lost"
+        what, were = ("1 message", "was") if self.held == 1 else (f"up to {self.held:,} messages", "were")
+        return f"{self.name} {self.how}: {what} that it had received {were} lost"
 
 
 @dataclass(frozen=True)

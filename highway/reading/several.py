@@ -185,7 +185,7 @@ class SeveralAnew:
             if any(state[2] != states[0][2] for state in states):
                 raise PipelineError(
                     "cannot divide its items among other ranks: its sources have read different positions of the epoch, because their "
-                    "batch sizes or lengths differ; resume on the same number of ranks, or from states between two epochs"
+                    "batch sizes or lengths differ; resume on the same number of ranks, or from states that were saved between two epochs"
                 )
         if all(state[0] <= epoch and state[2] == 0 for state in states):  # no item of the epoch was read
             return self.at_epoch(epoch)

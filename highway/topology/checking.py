@@ -138,7 +138,7 @@ def _dataset_of(op: Any) -> str:
 def not_imported(topology: Topology) -> list[str]:
     """Return a message for each component that :func:`check` has skipped, because its module was not imported."""
     return [
-        f"{location}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows"
+        f"{location}: {name} was not checked, because this runs the code of {module}; to allow this, pass --plugin {module}"
         for role in topology.roles.values()
         for name, location in _first(topology, role).not_imported
         for module in [name.partition(":")[0]]

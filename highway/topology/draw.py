@@ -49,7 +49,7 @@ def png(picture: Picture) -> Image.Image:
     """
     by = SCALE * SMOOTH
     if (pixels := picture.width * by * picture.height * by) > LARGEST:
-        raise ConfigError(f"a picture of so many roles takes {pixels:,.0f} pixels; the maximum is {LARGEST:,}, so write .svg instead")
+        raise ConfigError(f"a picture of so many roles needs {pixels:,.0f} pixels; the maximum is {LARGEST:,}, so write .svg instead")
     image = Image.new("RGB", (round(picture.width) * by, round(picture.height) * by), PAPER)
     draw = ImageDraw.Draw(image)
     for shape in picture.shapes:

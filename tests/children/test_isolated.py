@@ -409,7 +409,7 @@ def test_draining_hands_on_what_is_in_flight():
 def test_a_killed_process_is_an_error_that_says_so():
     with Pipeline([range(10), die_at_3], isolated=True) as pipeline:
         for _ in range(2):
-            with pytest.raises(RemoteError, match=r"isolated=True\): process \d+ was killed by SIGKILL; the kernel does that when memory"):
+            with pytest.raises(RemoteError, match=r"isolated=True\): process \d+ was killed by SIGKILL; the kernel does this if memory"):
                 for expected in range(4):
                     assert pipeline.dequeue() == expected
 

@@ -237,7 +237,7 @@ def test_a_name_that_is_taken_is_an_error():
     with Pipeline([range(3)], peers=peers) as first, Pipeline([range(3)], peers=peers) as second:
         with pytest.raises(TimeoutError):
             first.dequeue(timeout=0)
-        with pytest.raises(LinkError, match=r"rank 0 cannot listen for its peers: .*; is this job running twice"):
+        with pytest.raises(LinkError, match=r"rank 0 cannot listen for its peers: .*; check that this job does not run twice"):
             second.dequeue(timeout=0)
 
 

@@ -258,7 +258,7 @@ def test_a_role_that_is_fed_by_a_link_is_measured_with_what_its_feeder_makes(cha
 
 def test_a_sender_that_is_not_there_is_asked_for(chain, capsys):
     assert main([chain, "--role", "outside", "--seconds", "0.2"]) == 0
-    assert "Nothing was measured, because no item came in time; is the sender running?" in capsys.readouterr().out
+    assert "Nothing was measured, because no item arrived in time; check that the sender is running." in capsys.readouterr().out
 
 
 def test_one_role_alone_gets_the_items_of_its_feeders_too(chain, tmp_path, capsys):

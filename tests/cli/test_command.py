@@ -65,7 +65,7 @@ def test_an_endpoint_without_a_server_ends_the_tool_after_the_timeout(tool, caps
     assert program(tool.alone)([f"zsub+ipc://{tmp_path}/nobody", "--timeout", "0.2"]) == 1
     err = capsys.readouterr().err
     assert err == (
-        f"{tool.alone}: no batch came from zsub+ipc://{tmp_path}/nobody within 0.2 s; is the server running, and is this its address?\n"
+        f"{tool.alone}: no batch arrived from zsub+ipc://{tmp_path}/nobody within 0.2 s; check that the server runs at this address\n"
     )
 
 
@@ -75,7 +75,7 @@ def test_who_waits_for_ever_is_told_so(tool, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("highway.cli.streams.subscription.time", SimpleNamespace(monotonic=lambda: next(ticks) / 50))
     monkeypatch.setattr("highway.cli.streams.subscription.HINT_AFTER", 0.1)
     assert program(tool.alone)([f"zsub+ipc://{tmp_path}/nobody", "-t", "0.3"]) == 1
-    assert capsys.readouterr().err.count("no batch has come") == 1
+    assert capsys.readouterr().err.count("no batch has arrived") == 1
 
 
 @pytest.mark.parametrize("option", [["-c", "0"], ["-c", "many"], ["-r", "-1"], ["--tolerance", "-1"], ["-m", "film"], ["--nonsense"]])
@@ -122,6 +122,6 @@ def test_each_tool_is_a_command_of_highway(tool, capsys):
 def test_errors_and_their_tracebacks_are_shown_by_highway_too(tmp_path):
     command = [sys.executable, "-m", "highway", "mon", f"zsub+ipc://{tmp_path}/s", "-t", "0.1"]
     plain = subprocess.run(command, capture_output=True, text=True)
-    assert plain.returncode == 1 and plain.stderr.startswith("highway mon: no batch came from zsub+ipc://")
+    assert plain.returncode == 1 and plain.stderr.startswith("highway mon: no batch arrived from zsub+ipc://")
     traced = subprocess.run([*command, "--traceback"], capture_output=True, text=True)
     assert traced.returncode == 1 and "Traceback (most recent call last)" in traced.stderr

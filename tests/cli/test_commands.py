@@ -123,7 +123,7 @@ def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder, write, 
     Path("t.yaml").write_text(Path("t.yaml").read_text().replace("  - NoSuchThing\n", ""))
     code, out, error = ask("check", "t.yaml")
     assert (code, error) == (0, "")
-    said = "was not checked: that would run the code of evil, which --plugin evil allows"
+    said = "was not checked, because this runs the code of evil; to allow this, pass --plugin evil"
     assert out.splitlines() == [
         "role a: Source -> Identity -> Augmentations -> Tee",
         "role b: Source -> Identity",

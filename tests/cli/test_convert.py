@@ -588,7 +588,7 @@ def test_compressed_shards_are_read_as_streams(squares, tmp_path, capsys):
     assert convert(tmp_path / "s.tar.gz", tmp_path / "f", "--to", "folder", "--check") == 0
     assert files(tmp_path / "f") == files(squares)
     assert convert(tmp_path / "s.tar.gz", tmp_path / "g", "--to", "folder", "--read", "index=true") == 2
-    assert "is read as a stream, which takes no options" in capsys.readouterr().err
+    assert "is read as a stream, which accepts no options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("way", WAYS)

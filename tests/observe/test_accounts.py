@@ -129,7 +129,7 @@ def test_what_a_drain_that_runs_out_of_time_loses_is_counted(write, start, call,
     assert code == (143 if whole else 0), error
     assert all_lost(found) == links["raw"]["sent"] - len(numbers(error))
     assert lost_within(found) > 0
-    assert re.search(r"^highway: worker\S* was stopped: of the messages that it had received, .* lost$", error, re.M)
+    assert re.search(r"^highway: worker\S* was stopped: .* that it had received .* lost$", error, re.M)
 
 
 def test_one_role_that_is_not_drained_in_time_says_what_is_lost(write, start):
@@ -141,7 +141,7 @@ def test_one_role_that_is_not_drained_in_time_says_what_is_lost(write, start):
     code, out, error = run.end()
     (loss,) = json.loads(out)["losses"]
     assert code == 143
-    assert re.fullmatch(r"worker\S* was stopped: of the messages that it had received, .* lost", loss)
+    assert re.fullmatch(r"worker\S* was stopped: .* that it had received .* lost", loss)
     assert f"highway: {loss}\n" in error
 
 

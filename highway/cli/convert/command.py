@@ -57,7 +57,7 @@ def _as_files(sample: Sample) -> Sample:
     if not isinstance(label := found.get("cls"), (int, np.integer)):
         return found
     if not -(2**31) <= label < 2**31:
-        raise ValueError(f"the label {label} does not fit into an int32, as labels of shards are")
+        raise ValueError(f"the label {label} does not fit into int32, the type of labels in shards")
     return found | {"cls": np.int32(label)}
 
 
@@ -210,7 +210,7 @@ def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, i
         _run(pipeline, source.total, kept)
     written, skipped = _counted(pipeline.stats())
     if source.total is not None and written + kept != source.total:
-        raise RuntimeError(f"{written + kept} of {source.total} samples have arrived; please report this")
+        raise RuntimeError(f"only {written + kept} of {source.total} samples were converted; please report this error of highway")
     return written, kept + skipped
 
 

@@ -70,7 +70,7 @@ def read(row: Format, paths: list[str], options: Options, verify: bool = False) 
     """
     if row.source and not all(is_path(path) and _is_tar(path) for path in paths):
         if options:
-            raise ConfigError(f"--read: {paths[0]} is read as a stream, which takes no options; remove --read")
+            raise ConfigError(f"--read: {paths[0]} is read as a stream, which accepts no options; remove --read")
         return WebDatasetSource(paths, epochs=1, shuffle=False)
     return _by_number(row, paths, options, verify)
 

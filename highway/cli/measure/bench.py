@@ -141,7 +141,7 @@ def show(console: Console, costs: list[StageCost], cores: int, links: Collection
             console.print(f"{cost.name} was not measured: no item passed it in time.", soft_wrap=True)
     measured = [cost for cost in costs if cost.seconds]
     if not measured:
-        console.print("Nothing was measured, because no item came in time; is the sender running?", soft_wrap=True)
+        console.print("Nothing was measured, because no item arrived in time; check that the sender is running.", soft_wrap=True)
         return
     slowest = min(measured, key=lambda cost: cost.rate(cores))
     console.print(f"{slowest.name} is the bottleneck.", soft_wrap=True)

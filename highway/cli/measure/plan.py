@@ -115,7 +115,8 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
     memory = f", {host.memory_mb / 1e3:,.1f} GB" if host.memory_mb else ""
     network = f", {f'{host.nics} x ' if host.nics > 1 else ''}{host.gbit:g} Gbit/s" if host.gbit else ", a network of unknown speed"
     console.print(
-        f"On hosts with {_count(host.cores, 'core')}{memory}{network}; each role has its own hosts, and uses at most {FULL:.0%} of them:"
+        f"On hosts with {_count(host.cores, 'core')}{memory}{network}; each role has its own hosts, "
+        f"and uses at most {FULL:.0%} of their resources:"
     )
     heading = ("role", "samples/s", "hosts", "processes", "threads each", "cores", "GB", "Gbit/s in", "out", "MB/s read", "fullest", "")
     rows = [list(map(Cell, heading))]

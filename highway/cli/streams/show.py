@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             if len(found) == count:
                 break
     if not found:
-        raise LinkError(f"{subscription.where}: the senders have ended without any {kind}")
+        raise LinkError(f"{subscription.where}: all senders ended before {kind} arrived")
     title = f"The first {len(found)} {kind} from {subscription.where}"
     put_out(draw_grid([tile for picture in found for tile in picture], COLUMNS, options.size, title), title, options.output, FILE)
     return command.DONE

@@ -137,10 +137,10 @@ class Subscription:
     def _check_patience(self) -> None:
         now = time.monotonic()
         if now - self._since >= self._timeout:
-            raise LinkError(f"no batch came from {self.where} within {self._timeout:g} s; is the server running, and is this its address?")
+            raise LinkError(f"no batch arrived from {self.where} within {self._timeout:g} s; check that the server runs at this address")
         if now >= self._hint:
             self._hint = float("inf")
-            hint = f"no batch has come from {self.where} yet; is the server running? Still waiting (Ctrl-C ends the wait)"
+            hint = f"no batch has arrived from {self.where} yet; check that the server runs. Still waiting (Ctrl-C ends the wait)"
             print(hint, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:

@@ -159,7 +159,7 @@ def _claim(text: str) -> tuple[str, str]:
 
 _claim.__name__ = "claim, NAME:/PATH,"  # argparse's messages show this name
 
-_CLAIM = "a PersistentVolumeClaim, and where all pods find what it holds, such as datasets:/data"
+_CLAIM = "a PersistentVolumeClaim, and the path at which all pods mount it, such as datasets:/data"
 ENGINE = RenderingEngine(
     name="kubernetes",
     what="pods of Kubernetes: the manifests are written",

@@ -64,8 +64,10 @@ ENGINE = LiveEngine(
     connect=_connect,
     may_be_ended_by="Ray",  # Ray ends the process one minute after the cluster's registry has gone
     options=[
-        Option("cluster", {"metavar": "ADDRESS", "default": "auto", "help": "the cluster's address (default: the one this host is in)"}),
-        Option("name", {"help": "what the run is called in the cluster (default: the file's name without .yaml)"}),
+        Option(
+            "cluster", {"metavar": "ADDRESS", "default": "auto", "help": "the address of the cluster (default: the cluster of this host)"}
+        ),
+        Option("name", {"help": "the name of the run in the cluster (default: the file's name without .yaml)"}),
     ],
 )
 

@@ -101,7 +101,7 @@ def test_what_cannot_be_looked_at_is_said_with_the_way_out(folder, capsys, tool,
 
 def test_who_looks_where_nothing_runs_is_told_so(folder, capsys):
     assert mon.main(["t.yaml", "--local", "--link", "raw", "-t", "0.2"]) == 1
-    assert "no batch came from the link raw of t.yaml within 0.2 s; is the server running" in capsys.readouterr().err
+    assert "no batch arrived from the link raw of t.yaml within 0.2 s; check that the server runs" in capsys.readouterr().err
 
 
 def urls(folder, text, link, *choice, local=False):

@@ -293,7 +293,7 @@ def test_what_a_drain_that_runs_out_of_time_loses_is_counted(slurm, launch, writ
     assert code == (143 if what == "the run" else 0), error
     assert lost_within(summary) > 0
     assert sent(summary, "raw") == len(got) + all_lost(summary), error
-    assert re.search(r"^highway: worker\[1\] was stopped: of the messages that it had received, .* lost$", error, re.M), error
+    assert re.search(r"^highway: worker\[1\] was stopped: .* that it had received .* lost$", error, re.M), error
 
 
 def test_a_launcher_that_is_asked_to_end_before_its_jobs_have_begun_leaves_none(slurm, launch, write):
