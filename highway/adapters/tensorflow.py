@@ -25,8 +25,8 @@ from highway.engine import Pipeline
 from highway.errors import PipelineError
 
 _NOT_TOLD = (
-    "state_dict: TensorFlow has already read items that your loop has not received; call state_dict() in a loop directly over "
-    "to_dataset(pipeline), or after a block `with to_dataset(pipeline) as dataset:`"
+    "state_dict: TensorFlow reads items in advance, so it is unknown which items your loop has received; call state_dict() in a loop "
+    "directly over to_dataset(pipeline), or after a block `with to_dataset(pipeline) as dataset:`"
 )
 HELD = 4  # maximum number of items that TensorFlow has read and the loop has not received
 ENDLESS = 2**62  # more items than any epoch has
