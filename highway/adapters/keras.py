@@ -221,8 +221,8 @@ class _Passes:
             raise PipelineError("dataset: the pipeline yields no batches")
         if self._taken < self._steps:
             raise PipelineError(
-                f"dataset: the epoch had {self._taken} batches; expected {self._steps} (steps, or len(pipeline)); pass the number of batches, "
-                "dataset(pipeline, steps=...), or steps=0 if the number is unknown, such as if a stage drops batches"
+                f"dataset: the epoch had {self._taken} batches; expected {self._steps} (steps, or len(pipeline)); pass the number of "
+                "batches, dataset(pipeline, steps=...), or steps=0 if the number is unknown, such as if a stage drops batches"
             )
 
     def _further(self) -> Iterator[tuple[Any, Any]]:
