@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
-    """Yield the lines that describe a valid topology. ``on`` is an engine, such as Ray, for which the topology was also checked."""
+    """Yield the lines that describe a valid topology. If the name of an engine is given as ``on``, it was also checked for this engine."""
     plan = topology.plan
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""

@@ -136,7 +136,7 @@ class Context:
                 self.changed.wait()
 
     def seed_or(self, own: int | None) -> int:
-        """Return the seed ``own`` of a component, from 0 to 2**63 - 1. If ``own`` is ``None``, return the pipeline's seed."""
+        """Return the seed to use, from 0 to 2**63 - 1: the component's own seed if it is not ``None``, otherwise the pipeline's seed."""
         return self.seed % 2**63 if own is None else own
 
     def state_of(self, component: Any) -> Any:
@@ -173,13 +173,16 @@ class Context:
             counts[name] = counts.get(name, 0) + 1
 
     def count_calls(self, counts: Mapping[str, int]) -> None:
-        """Add ``counts``, the counts of code that the component calls, to the counters of the stage."""
+        """Add counts to the counters of the stage, for code that the component calls. Outside a stage, do nothing."""
         with self.lock:
             for name, number in counts.items() if self.is_stage else ():
                 self.counts[name] = self.counts.get(name, 0) + number
 
     def is_skipped(self, epoch: int) -> bool:
-        """Return whether the loop over an epoch ended early. A source then skips the rest of this epoch and begins the next epoch."""
+        """Return whether the loop over an epoch ended early. If so, a source skips the rest of this epoch and begins the next epoch.
+
+        In a source inside another source, return ``False``, because the outer source numbers its own epochs.
+        """
         return epoch <= self.skipped and not self.inner
 
     def finish(self) -> bool:

@@ -231,6 +231,8 @@ class PipelineStats:
         """One sentence that names the bottleneck, which limits the rate.
 
         The bottleneck is the stage whose workers are busiest. The stages after it wait for input, and the stages before it wait for room.
+        If the last stage spends more than half of its time waiting, the consumer or the receivers are the bottleneck. If no stage is busy
+        for half of its time, the sentence names no stage.
         """
         last = self.stages[-1]
         waited = last.share(last.blocked)

@@ -202,7 +202,7 @@ class Run:
         return waited
 
     def _first(self, timeout: float | None, others: str, meter: Meter | None) -> Stamped:
-        """Wait for the first item. If it is late, warn of pipelines that have not begun (``others``), because they can be the cause."""
+        """Wait for the first item. If it is late, warn with the text ``others``: pipelines that have not begun can be the cause."""
         try:
             item = self._get(EXPLAIN_AFTER if timeout is None else timeout, meter)
         except TimeoutError:

@@ -20,6 +20,8 @@ from highway.parameters.ranges import Count, Range, Seed
 class Shuffle:
     """Shuffle items with a buffer. Fill the buffer, then repeatedly yield a random item of the buffer and add the next input.
 
+    At the end of each epoch, yield the remaining items in random order. If the source numbers its epochs, epochs are therefore not mixed.
+
     Args:
         buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.
         reuse: Number of times to yield each item, at least 1. More than 1 is useful if items are expensive to create.

@@ -113,7 +113,7 @@ class Mixed:
         return Start(self.epoch, self.interleave(is_rest=True), self.first, left, seeds)
 
     def sampler(self, like: Sampler) -> Sampler:
-        """Return a sampler for the epochs of this mixture, without samplers for its datasets. ``like`` provides the other parameters."""
+        """Return a sampler for the epochs of this mixture, without samplers for its datasets. Other parameters are as in ``like``."""
         whole = self.interleave(is_rest=False)
         return replace(like, total=whole.length, mixture=Mixture(whole, np.zeros(len(self.names), np.int64), (), self.start))
 
@@ -234,7 +234,7 @@ class Mixing:
 
     @property
     def start(self) -> Start | None:
-        """The position at which the mixture begins; ``None`` if it is the first mixture of the run."""
+        """The position at which the mixture begins. ``None`` if no state with a mixture was loaded, or before :meth:`replace`."""
         return None if self.mixed is None or self.is_replaced else self.mixed.start
 
     def sampler(self, current: Sampler) -> Sampler:

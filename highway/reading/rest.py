@@ -46,7 +46,7 @@ class Rest:
         return len(self.singles) + max(total - self.tail, 0)
 
     def without(self, places: np.ndarray, stop: int) -> Rest:
-        """Return the rest after all places below ``stop`` except ``places`` were read. ``places`` can be in any order."""
+        """Return the rest after all places below ``stop`` were read, except the places in an array. The array can have any order."""
         tail = int(self.at(np.array([max(stop, len(self.singles))]))[0])
         return Rest.without_runs(tail, np.union1d(self.at(places), self.singles[stop:]))
 

@@ -1,8 +1,8 @@
 """Find a running process of a role on this machine, and ask it to drain (to end its source and deliver the items in flight).
 
 Each process listens on a socket with a name in Linux's abstract namespace. The name has no file, and disappears with the process. The name
-consists of the user, the topology file, the role and the replica's number. If another process on this machine already has this number, the
-process uses the first free number above the numbers of the file's replicas. A process obeys only requests of its own user and of root.
+consists of the user, the topology file, the role and the index of the replica. If another process on this machine already has this index,
+the process uses the first free index above the indexes of the file's replicas. A process obeys only requests of its own user and of root.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class ControlServer:
 
     Args:
         key: The role of the process.
-        replica: The number of the replica in the file.
+        replica: The index of the replica in the file.
         on_drain: A function that is called at the first request to drain.
     """
 
     def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
         self.number: int | None = None
-        """The number by which ``highway drain`` finds this process; ``None`` if ``highway drain`` cannot find it."""
+        """The index by which ``highway drain`` finds this process; ``None`` if ``highway drain`` cannot find it."""
         self.drains = False
         self._on_drain = on_drain
         self._listener: socket.socket | None = None

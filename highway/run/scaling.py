@@ -124,7 +124,7 @@ class Scaler:
 
 
 class _Role:
-    """The replicas of a role, by number."""
+    """The replicas of a role, in order of their indexes."""
 
     def __init__(self, replicas: Sequence[Replica], scale: AutoscaleSpec, launcher: Launcher, say: Callable[[str], None]) -> None:
         self.any_name = replicas[0].name

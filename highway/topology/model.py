@@ -127,7 +127,7 @@ class Topology:
         return processes
 
     def stages(self, name: str, replica: int = 0) -> list[Stage]:
-        """Build and return the stages of a role. ``replica`` is the number of the process, from 0. It replaces ``${replica}``.
+        """Build and return the stages of a role. ``replica`` is the index of the process, from 0. It replaces ``${replica}``.
 
         Raises:
             ConfigError: the role does not exist, or a stage cannot be built. The message names the stage.
@@ -146,7 +146,7 @@ class Topology:
 
         Args:
             name: The role.
-            replica: The number of the process, from 0.
+            replica: The index of the process, from 0.
             is_known: Whether the launcher of the file starts this process, or the file declares its role as ``external``.
 
         Raises:

@@ -29,7 +29,7 @@ SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": (
 
 
 class Process(NamedTuple):
-    """A process of a role: the role, the number of the replica, and the host."""
+    """A process of a role: the role, the index of the replica, and the host."""
 
     role: str
     replica: int

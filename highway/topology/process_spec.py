@@ -37,7 +37,7 @@ class ProcessSpec:
     """The specification of a process of a role.
 
     Args:
-        replica: The number of the process, from 0.
+        replica: The index of the process, from 0.
         host: The host in the file, or ``""`` if the file names no host.
         address: Address at which other hosts reach the host of the process.
         stages: The stages, as plain values.

@@ -122,7 +122,7 @@ class CopyPaste:
 
 
 def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
-    """Copy pixels of ``source`` into ``out``. ``where``, bool ``(H, W)``, selects the pixels."""
+    """Copy pixels of ``source`` into ``out``. The array ``where``, bool ``(H, W)``, selects the pixels."""
     if (cv2 := cv2_or_none()) and native(out) and source.flags.c_contiguous:
         cv2.copyTo(source, where.view(np.uint8), out)  # 100 times as fast as numpy
     else:

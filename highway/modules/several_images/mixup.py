@@ -133,7 +133,7 @@ class MixUp(_Mixing):
         field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default ``"image"`` or
             ``"images"`` of a dict, or the first field.
         labels: The field of the labels: integers ``(B,)``, or numbers ``(B, K)``, such as one-hot labels. By default ``"label"`` or
-            ``"labels"`` of a dict, or the second field of a pair.
+            ``"labels"`` of a dict, or the other field of a tuple with two fields.
 
     Returns:
         The item with new images of the same shape and dtype, and labels float32 ``(B, K)``. uint8 values are rounded. If the images are a

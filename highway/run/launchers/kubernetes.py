@@ -123,7 +123,7 @@ METRICS_PORT = 9400  # if a link uses this port, metrics use the next free port
 
 Object = dict[str, Any]
 
-_FIELDS = {  # by kind of object: the field of a pod with the number of the pod
+_FIELDS = {  # by kind of object: the field of a pod with the index of the pod
     "StatefulSet": "metadata.labels['apps.kubernetes.io/pod-index']",
     "Job": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
 }

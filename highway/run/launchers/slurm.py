@@ -248,7 +248,7 @@ class ReplicaJob:
     Args:
         folder: The folder of the run.
         role: The role.
-        replica: The number of the replica.
+        replica: The index of the replica.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
     Attributes:
