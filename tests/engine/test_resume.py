@@ -756,7 +756,7 @@ def test_what_all_ranks_have_read_is_not_read_again_and_the_rest_is_dealt_anew(b
             count = int(share * len(pipeline))
             read += numbers(pipeline.dequeue() for _ in range(count))
             states.append(json.loads(json.dumps(pipeline.state_dict())))
-    for state in states:
+    for state in (states[0], states[-1]):
         rest = []
         for rank in range(after):
             with shared(rank, after, batch_size, [Stage(double, num_workers=2)]) as pipeline:
