@@ -63,7 +63,7 @@ class LazyKeys(Sequence[str]):
     """The keys of a dataset. A key is computed when it is requested.
 
     Args:
-        key_at: Returns the key of a sample. The argument is the index of the sample, from 0.
+        key_at: A function that returns the key of a sample. The argument is the index of the sample, from 0.
         length: Number of keys.
     """
 

@@ -107,7 +107,7 @@ class Format:
         streams: Suffixes and prefixes (such as ``pipe:``) of paths that can only be read from beginning to end. ``source`` reads these
             paths.
         source: The name of the component that reads the paths in ``streams``.
-        magic: Pairs (position, bytes). A file that contains one of these bytes at its position has this format.
+        magic: Pairs (byte offset, bytes). A file that contains one of these byte strings at its offset has this format.
         inside: Patterns of names. A folder that contains a matching name has this format.
         is_at: A function that returns whether a :class:`Place` has this format.
         is_name: Whether a dataset of the format has a name instead of a path.
@@ -115,7 +115,7 @@ class Format:
         extra: The extra that installs the library of this format.
         images: How ``highway convert`` passes images to the writer. ``"bytes"``: as encoded bytes. ``"files"``: as encoded bytes, in a
             field whose name is the type of the image, such as ``jpg``. ``"pixels"``: as decoded arrays.
-        layout: What the writer creates. ``"files"``: one file, or several files if the path contains a placeholder for the number of the
+        layout: What the writer creates. ``"files"``: one file, or several files if the path contains a placeholder for the index of the
             file. ``"one"``: one file or folder for all samples. ``"each"``: a folder with a numbered file for each sample. ``"keys"``: a
             folder with a file for each sample. The name of the file is the key of the sample. Several threads write these files.
         is_copied: Whether files in an object store are copied to this machine.
@@ -197,7 +197,7 @@ class Format:
         Args:
             paths: At least one path.
             options: Parameters of the dataset.
-            build: Creates the dataset. The function receives the class and all parameters.
+            build: A function that creates the dataset. The function receives the class and all parameters.
         """
         dataset, options = self.choose(paths, options) if self.choose else (self.dataset, options)
         make, options = load(dataset), {**self.given, **options}

@@ -36,7 +36,7 @@ class Spans:
         return part, number - self.begins[part]
 
     def rows_by_part(self, numbers: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-        """Group samples by part. For each sample, return its position in ``numbers`` and its index in the part."""
+        """Group samples by part. For each sample, return its index in the list ``numbers`` and its index in the part."""
         found: dict[int, list[tuple[int, int]]] = {}
         begins, there = self.begins, range(self.begins[-1])
         for position, number in enumerate(numbers):  # a call of place() would be slow for rows of Arrow files

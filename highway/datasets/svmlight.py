@@ -33,7 +33,7 @@ class _Lines(NamedTuple):
 
     Args:
         file: The file.
-        begins: int64 ``(N + 1,)``: the position of each line in the file, and the size of the file.
+        begins: int64 ``(N + 1,)``: the byte offset of each line in the file, and the size of the file.
         numbers: The line number of each line, from 1; ``None`` if all lines of the file contain samples.
     """
 
@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 class SVMLight:
     """The lines of a file in the SVMlight or LIBSVM format, in order. Blank lines and comments are skipped.
 
-    On the first access, one pass over the file finds the positions of the lines.
+    On the first access, one pass over the file finds the byte offsets of the lines.
 
     Args:
         path: The uncompressed file, or its URL.
@@ -74,7 +74,7 @@ class SVMLight:
     Raises:
         ConfigError: ``dense`` is set without ``num_features`` (on construction).
         OSError: the file cannot be opened (when the dataset is first read).
-        DatasetError: a line is not valid (when its sample is read). The message gives the number of the line.
+        DatasetError: a line is not valid (when its sample is read). The message gives the line number.
         DatasetError: the file is compressed, or has changed since the first read.
 
     >>> with open("train.svm", "w") as file:

@@ -48,8 +48,8 @@ class _Shards:
 class Tar(PartedDataset):
     """The samples in WebDataset shards, shard by shard.
 
-    On the first access, highway scans the shards to find the positions of the files, at about 150,000 files per second. An index file can
-    store these positions. A shard that is in an index file is not scanned. To scan a shard in an object store, such as S3, highway fetches
+    On the first access, highway scans the shards to find the offsets of the files, at about 150,000 files per second. An index file can
+    store these offsets. A shard that is in an index file is not scanned. To scan a shard in an object store, such as S3, highway fetches
     the whole shard. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
 
     A tar archive has no checksums of file contents. Damage in the content of a file is therefore not detected.

@@ -37,14 +37,14 @@ class PlainFile(NamedTuple):
 
 
 def is_header(data: bytes, at: int = 0) -> bool:
-    """Return whether a header with a valid checksum begins at position ``at`` in ``data``."""
+    """Return whether a header with a valid checksum begins at byte offset ``at`` in ``data``."""
     if len(data) - at < BLOCK:
         return False
     return _number(_FIELDS.unpack_from(data, at)[3]) == _checksum(data, at)
 
 
 def plain_file(data: bytes, at: int = 0) -> PlainFile | None:
-    """Return the file whose header begins at position ``at``. Return ``None`` if the header is not plain, or is invalid or truncated."""
+    """Return the file whose header begins at byte offset ``at``. Return ``None`` if the header is not plain, or is invalid or truncated."""
     if len(data) - at < BLOCK:
         return None
     if data[at + 156] == _PAX:
@@ -66,7 +66,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
 
     Args:
         rest: The bytes from the end mark to the end of the archive. The first ``MOST_ZEROS + 1`` bytes are sufficient.
-        offset: The position of the end mark.
+        offset: The byte offset of the end mark.
         has_files: Whether the archive has files.
 
     Raises:

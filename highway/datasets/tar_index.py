@@ -1,4 +1,4 @@
-"""The index of a shard: the positions of its samples. The index is built from the headers of the tar archive."""
+"""The index of a shard: the byte offsets of its samples. The index is built from the headers of the tar archive."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Pread = Callable[[int, int], bytes]  # reads bytes; its arguments are the number
 
 
 class TarIndex(NamedTuple):
-    """The positions of the samples in a shard. A sample of two files takes about 45 bytes.
+    """The byte offsets of the samples in a shard. A sample of two files takes about 45 bytes.
 
     Args:
         extensions: All file extensions in the shard, in lower case.
         ends: The index of each sample's last file, plus 1.
-        key_ends: The position in ``keys`` at which each sample's key ends.
+        key_ends: The index in the array ``keys`` at which each sample's key ends.
         keys: The concatenated keys in UTF-8, as uint8.
         kinds: The index of each file's extension in ``extensions``.
-        offsets: The position of each file's content in the shard.
+        offsets: The byte offset of each file's content in the shard.
         sizes: Number of bytes of each file.
     """
 
@@ -60,7 +60,7 @@ def index_of(path: str) -> Group:
 
     Raises:
         ShardError: the shard is not a tar archive, or is compressed, damaged or truncated.
-        ShardError: the shard contains a link or a sparse file. highway cannot read these by position.
+        ShardError: the shard contains a link or a sparse file. highway cannot read these by offset.
         ShardError: the shard was written to during the scan.
         OSError: the shard cannot be opened.
     """
@@ -85,7 +85,7 @@ def index_of(path: str) -> Group:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[BinaryIO, Pread]]:
-    """Yield two ways to read a shard: a file object for tarfile, and a function that reads bytes at a position."""
+    """Yield two ways to read a shard: a file object for tarfile, and a function that reads bytes at a byte offset."""
     if not is_url(path):
         with open_shard(path) as file:
             yield file, lambda size, place: os.pread(file.fileno(), size, place)

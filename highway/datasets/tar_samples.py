@@ -41,8 +41,8 @@ def grouped_by_key(
     """Yield each sample: the key, and a list of files. A file is a pair of extension (in lower case) and content.
 
     Args:
-        members: Pairs of a file's path and content. The content can be any object, such as a position.
-        ignored: Called for each file that belongs to no sample.
+        members: Pairs of a file's path and content. The content can be any object, such as a byte offset.
+        ignored: A function that is called for each file that belongs to no sample.
     """
     current, files = "", list[tuple[str, T]]()
     for path, content in members:
@@ -64,7 +64,8 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
     Args:
         extensions: The extensions of the sample's files.
-        read: Returns the content of the file at a position in ``extensions``. Only the files of the selected fields are read.
+        read: A function that returns the content of the file with an index in ``extensions``. Only the files of the selected fields are
+            read.
         fields: A dict from new names to old names; see :func:`~highway.datasets.dataset.chosen`. ``None``: all fields.
 
     Raises:
@@ -82,7 +83,7 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
 
 def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Mapping[str, int]:
-    """Return the position of each field's file in ``extensions``. For ``fields``, see :func:`decoded_sample`.
+    """Return the index of each field's file in ``extensions``. For ``fields``, see :func:`decoded_sample`.
 
     Raises:
         ShardError: two files contain the same field, or a field in ``fields`` has no file.

@@ -181,7 +181,7 @@ def is_path(url: str) -> bool:
 
 
 def has_ranges(url: str) -> bool:
-    """Return whether a shard can be read by position, because it is a file on this machine or an object in an object store."""
+    """Return whether a shard can be read by byte offset, because it is a file on this machine or an object in an object store."""
     scheme = _SCHEME.match(url)
     return scheme is None or scheme[1] not in _BY_COMMAND
 
@@ -290,9 +290,9 @@ class Ahead:
         self._stream = stream
         self._descriptor = stream.fileno() if stream.seekable() else None
         self._most, self._large = (MOST_OF_PIPE, LARGE_OF_PIPE) if self._descriptor is None else (MOST, LARGE)
-        self._next = 0  # position of the next read
+        self._next = 0  # byte offset of the next read
         self.block, self.at = b"", 0
-        self._begin = 0  # position of the block
+        self._begin = 0  # byte offset of the block
         self._size = LEAST
 
     def tell(self) -> int:
@@ -300,7 +300,7 @@ class Ahead:
         return self._begin + self.at
 
     def plain_file(self) -> PlainFile | None:
-        """Return the file at the current position; ``None`` if its header is not plain."""
+        """Return the file at the current byte offset; ``None`` if its header is not plain."""
         if len(self.block) - self.at < BLOCK:
             self.fetch(BLOCK)
         if self.block[self.at + 156 : self.at + 157] == b"x":
@@ -352,11 +352,11 @@ class Ahead:
         return self.read(min(size, len(self.block) - self.at))
 
     def seek(self, position: int) -> None:
-        """Move forward to a position.
+        """Move forward to a byte offset.
 
         Raises:
-            tarfile.ReadError: the stream ends before this position.
-            tarfile.StreamError: the position is before the block.
+            tarfile.ReadError: the archive ends before this offset.
+            tarfile.StreamError: the offset is before the block.
         """
         if position < self._begin:
             raise tarfile.StreamError("seeking backwards is not allowed")

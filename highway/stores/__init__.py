@@ -6,7 +6,7 @@ with ``file``, then ``remote`` and ``requests``.
 ==============  =====================================================================================================================
 module          purpose
 ==============  =====================================================================================================================
-``file``        open a file or object, and read it by position; an error is raised if it changes while it is read
+``file``        open a file or object, and read it by offset; an error is raised if it changes while it is read
 ``remote``      objects in a store; concurrent reads of several objects, or of parts of objects
 ``listing``     the objects in a folder of a store; a file can store the list
 ``copies``      copies of objects or folders as local files, for libraries that need files

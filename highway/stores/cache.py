@@ -1,7 +1,7 @@
 """A cache of blocks on a local disk. A block is a part of an object in an object store. All processes of the machine share the cache.
 
 Each block is a file that never changes. The file gets its name when it is complete. The name depends on the URL, size, and ETag (or
-modification time) of the object, and on the number of the block. The file has a checksum for each page of the block. A damaged or wrong
+modification time) of the object, and on the index of the block. The file has a checksum for each page of the block. A damaged or wrong
 block is therefore detected, and fetched again. Reading a block sets the modification time of the file, because many disks do not record
 access times.
 
@@ -205,7 +205,7 @@ class BlockCache:
 
 
 def _sums(name: str, first: int, data: bytes) -> bytes:
-    """Return the checksums of pages of a block. ``first`` is the number of the first page in ``data``."""
+    """Return the checksums of pages of a block. ``first`` is the index of the first page in ``data``."""
     view, seed = memoryview(data), xxhash.xxh3_64_intdigest(name.encode()) + first
     pages = range(0, len(data), PAGE)
     sums = (xxhash.xxh3_64_intdigest(view[at : at + PAGE], seed + page & _MOST) for page, at in enumerate(pages))

@@ -1,4 +1,4 @@
-"""Read objects in an object store by position. Several objects, or parts of objects, are read concurrently."""
+"""Read objects in an object store by byte offset. Several objects, or parts of objects, are read concurrently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHECK_EVERY = 60.0  # check() requests the state of the object if the last answe
 
 
 class StoredObject(UnchangingFile):
-    """An object in an object store, which is read by position. If the object has changed, reading raises DatasetError.
+    """An object in an object store, which is read by byte offset. If the object has changed, reading raises DatasetError.
 
     Most stores return the state of the object (size, and ETag or modification time) with each answer. For other stores, the state is
     requested again after a minute.

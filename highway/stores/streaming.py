@@ -82,14 +82,14 @@ class ObjectStream(io.RawIOBase):
 
 
 class Window:
-    """Reads small parts of a file, at increasing positions. One request fetches many of these parts."""
+    """Reads small parts of a file, at increasing byte offsets. One request fetches many of these parts."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file = file
         self._begin, self._held = 0, b""
 
     def pread(self, size: int, place: int) -> bytes:
-        """Return ``size`` bytes from position ``place``, or fewer bytes at the end."""
+        """Return ``size`` bytes from byte offset ``place`` on, or fewer bytes at the end."""
         end = min(place + size, self._file.state.size)
         if end <= place:
             return b""

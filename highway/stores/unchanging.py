@@ -1,4 +1,4 @@
-"""Read local files by position. Many threads can read at the same time. If a file changes, an error is raised."""
+"""Read local files by byte offset. Many threads can read at the same time. If a file changes, an error is raised."""
 
 from __future__ import annotations
 

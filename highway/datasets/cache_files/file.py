@@ -1,4 +1,4 @@
-"""Read a finished cache. An index contains the position of each field, and the checksum of each sample.
+"""Read a finished cache. An index contains the byte offset of each field, and the checksum of each sample.
 
 A cache in a folder is read, not mapped into memory. If the file is truncated or the disk fails, reading raises an error, and the cache can
 be repaired. Access to a truncated mapped file would end the process (SIGBUS). A cache in memory is mapped, because no other process can
@@ -36,7 +36,7 @@ class _Indexed:
 
     The index contains these arrays for N samples:
 
-    - ``offsets`` ``(N, fields)``: the position of each field in the file;
+    - ``offsets`` ``(N, fields)``: the byte offset of each field in the file;
     - ``shapes-I`` ``(N, ndim)``: the shapes of field I;
     - ``sums`` ``(N,)``: the checksums of the samples;
     - ``positions`` ``(N,)``: the position of each sample in the epoch;
@@ -44,9 +44,9 @@ class _Indexed:
 
     These arrays are optional:
 
-    - ``places`` ``(N,)``: the position of each sample among the samples of the rank (a process of distributed training). Present if samples
+    - ``places`` ``(N,)``: the index of each sample among the samples of the rank (a process of distributed training). Present if samples
       are missing or not in order;
-    - ``bad`` and ``dropped``: the positions of bad and dropped samples among the samples of the rank;
+    - ``bad`` and ``dropped``: the indexes of bad and dropped samples among the samples of the rank;
     - ``epoch``: the epoch whose order the samples have, if this is not epoch 0;
     - ``items``, int64 ``(2, items)``: the index and the number of samples of each item in the first epoch. Present if the items were not
       consecutive batches of one size.
@@ -281,7 +281,7 @@ def checksum(parts: Sequence[np.ndarray]) -> int:
 
 
 def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -> bool:
-    """Fill buffers with the bytes at a position in a file, and return whether the file has enough bytes."""
+    """Fill buffers with the bytes from a byte offset of a file on, and return whether the file has enough bytes."""
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True

@@ -32,7 +32,7 @@ class Layout:
 
     Args:
         form: The type of a sample: a tuple, a list, a dict, or a single value.
-        names: The names of the fields in a dict, or their positions in a tuple or list.
+        names: The names of the fields in a dict, or their indexes in a tuple or list.
         fields: The type of each field.
     """
 

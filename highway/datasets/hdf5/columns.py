@@ -223,7 +223,7 @@ class Column:
 
 
 def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | None:
-    """Return a reader of rows by position. Return ``None`` if rows are not contiguous, or if h5py must convert them."""
+    """Return a reader of rows by byte offset. Return ``None`` if rows are not contiguous, or if h5py must convert them."""
     offset = dataset.id.get_offset()
     if offset is None or dataset.external or dataset.chunks or dataset.dtype.hasobject:
         return None

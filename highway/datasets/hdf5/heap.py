@@ -1,4 +1,4 @@
-"""Read bytes of varying length in an HDF5 file by position, without h5py. Many threads can read at the same time.
+"""Read bytes of varying length in an HDF5 file by byte offset, without h5py. Many threads can read at the same time.
 
 HDF5 stores such bytes outside the dataset, in collections of objects. A row of the dataset is a reference to an object, which contains the
 bytes:
@@ -81,7 +81,7 @@ class HeapRows:
         return found
 
     def _begin(self, chunk: int) -> Any:
-        """Return the position of a chunk in the file, or ``None`` if the chunk was never written."""
+        """Return the byte offset of a chunk in the file, or ``None`` if the chunk was never written."""
         if chunk not in self._chunks:
             one = self._dataset.id
             with LOCK:
@@ -91,12 +91,12 @@ class HeapRows:
         return self._chunks[chunk]
 
     def _find(self, address: int, start: bytes, number: int, length: int) -> int | None:
-        """Return the position of an object's bytes. Return ``None`` if the object is not among the first :data:`_HOPS` objects.
+        """Return the byte offset of an object's bytes. Return ``None`` if the object is not among the first :data:`_HOPS` objects.
 
         Args:
             address: The address of the collection.
             start: The first bytes of the collection.
-            number: The number of the object.
+            number: The object's number in the collection.
             length: The expected number of bytes of the object.
 
         """

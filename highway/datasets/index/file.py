@@ -48,7 +48,7 @@ class Group:
     Args:
         state: The size and modification time of the data file.
         lengths: The length of each array.
-        read: Returns the arrays. This function is called once, when the arrays are first used.
+        read: A function that returns the arrays. This function is called once, when the arrays are first used.
     """
 
     def __init__(self, state: FileState, lengths: Sequence[int], read: Callable[[], Sequence[np.ndarray]]) -> None:
@@ -74,9 +74,9 @@ class IndexFile:
     Args:
         path: The path of the index file, for messages.
         content: The content of the index file.
-        begin: The position of the first array.
+        begin: The byte offset of the first array.
         rows: The value of ``groups`` in the table.
-        again: Computes a group again. This function is called if a group is damaged when it is first used.
+        again: A function that computes a group again. This function is called if a group is damaged when it is first used.
     """
 
     def __init__(self, path: str, content: Any, begin: int, rows: Mapping[str, Any], again: Again) -> None:
@@ -127,7 +127,7 @@ def load_index(path: str, version: str, again: Again) -> IndexFile | None:
     Args:
         path: The path or URL of the index file. A local file is mapped into memory.
         version: The format of the data files and the version of their indexes, such as ``"tar 2"``.
-        again: Computes a group again. This function is called if a group is damaged when it is first used.
+        again: A function that computes a group again. This function is called if a group is damaged when it is first used.
     """
     try:
         if is_url(path):

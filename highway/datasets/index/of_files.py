@@ -1,4 +1,4 @@
-"""Find, create and store the indexes of data files. An index contains the positions of the samples in one data file."""
+"""Find, create and store the indexes of data files. An index contains the byte offsets of the samples in one data file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def indexes_of(paths: Sequence[str], kind: str, version: str, scan: Scan, where:
         paths: Paths or URLs of the data files.
         kind: The format of the data files. The name of an index file is ``highway-KIND.index``.
         version: The format of the data files and the version of their indexes, such as ``"tar 2"``.
-        scan: Computes the index of one data file.
+        scan: A function that computes the index of one data file.
         where: ``True``: write the index file into the folder of the data files, if indexes are missing. A path: write the index file into
             this folder. ``False``: write no index file.
 

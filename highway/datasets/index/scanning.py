@@ -38,7 +38,7 @@ def scanned(paths: Sequence[str], scan: Scan, version: str) -> dict[str, Group]:
 
     Args:
         paths: Paths or URLs of the data files.
-        scan: Computes the index of one data file.
+        scan: A function that computes the index of one data file.
         version: The format of the data files and the version of their indexes, such as ``"tar 2"``.
     """
     found, began, shared = dict[str, Group](), time.monotonic(), any(map(is_url, paths))

@@ -19,7 +19,7 @@ from highway.datasets.writing import writing_folder
 from highway.errors import ItemError
 from highway.parameters.ranges import Range
 
-_LARGEST = 1 << 32  # maximum position in a shard, because positions are uint32
+_LARGEST = 1 << 32  # maximum byte offset in a shard, because offsets are uint32
 _HASH = "xxh3_64"  # name of the checksum algorithm in streaming
 
 

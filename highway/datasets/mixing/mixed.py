@@ -103,7 +103,7 @@ class Parts(Joined):
     Attributes:
         datasets: The datasets. A dataset that is a mix is replaced by its parts.
         firsts: The index of the first sample of each dataset, int64 ``(D,)``.
-        interleave: Computes the dataset and the sample at each position.
+        interleave: A function that computes the dataset and the sample at each position.
         mixed: The mix.
 
     Raises:

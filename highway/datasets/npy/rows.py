@@ -48,10 +48,10 @@ class StoredRows:
     Args:
         file: The file.
         name: Name of the array in messages.
-        offset: The position of the first row.
+        offset: The byte offset of the first row.
         shape: Shape of the array.
         dtype: Type of the array.
-        end: The position at which the array must end. ``None``: any position in the file.
+        end: The byte offset at which the array must end. ``None``: anywhere in the file.
 
     Raises:
         DatasetError: the array does not end at ``end``, or the file is too short for the array.
@@ -90,8 +90,8 @@ class _NpyRows(StoredRows):
     Args:
         file: The file.
         name: Name of the array in messages.
-        begin: The position of the header.
-        end: The position at which the array must end.
+        begin: The byte offset of the header.
+        end: The byte offset at which the array must end.
         pickled: The error message for an array of Python objects.
 
     Raises:

@@ -66,8 +66,8 @@ class RowsWriter(Generic[C]):
     """Writes samples into columns, one for each field. All samples must have the same fields; see :func:`npz_writer`.
 
     Args:
-        column: Returns the column for a field. The arguments are the name and the first value of the field. The field ``__key__`` contains
-            the keys.
+        column: A function that returns the column for a field. The arguments are the name and the first value of the field. The field
+            ``__key__`` contains the keys.
     """
 
     def __init__(self, column: Callable[[str, Any], C]) -> None:

@@ -146,7 +146,7 @@ class ArrayRecordWriter:
         self.samples += 1
 
     def close(self) -> None:
-        """Write the remaining records, and the positions of all records. Raises OSError."""
+        """Write the remaining records, and the byte offsets of all records. Raises OSError."""
         try:
             self._writer.close()
         except RuntimeError as error:

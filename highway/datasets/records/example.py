@@ -149,7 +149,7 @@ def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
 
 
 def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
-    """Return the tag and position of the only field of a message. Return zeros if the message is not a single field of bytes."""
+    """Return the tag and byte offset of the only field of a message. Return zeros if the message is not a single field of bytes."""
     if end - begin < 2:
         return 0, 0
     size, first = data[begin + 1], begin + 2

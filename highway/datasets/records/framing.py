@@ -59,7 +59,7 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
         file: The file, for messages.
         records: The data of each record.
         footers: The checksum of each record, as bytes.
-        begins: The position of each record in the file.
+        begins: The byte offset of each record in the file.
     """
     contents = (np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data for data in records)  # crc32c takes no memoryview
     found = _masked(np.fromiter(map(_crc32c(), contents), np.uint32, len(records)))
@@ -84,10 +84,10 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 
 def index_of(path: str) -> Group:
-    """Return the index of a file: an array ``(N + 1,)``, uint32 or uint64, with the positions of the records and the size of the file.
+    """Return the index of a file: an array ``(N + 1,)``, uint32 or uint64: the byte offsets of the records and the size of the file.
 
     Raises:
-        DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the position.
+        DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the byte offset.
     """
     file = open_file(path)
     return Group.of(file.state, [_scanned(file)])
@@ -127,7 +127,7 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
     Args:
         file: The file.
         headers: The lengths and their checksums, concatenated.
-        offsets: The positions of the records in the file.
+        offsets: The byte offsets of the records in the file.
         first: The index in ``offsets`` of the record to which the first header belongs.
     """
     rows = np.frombuffer(bytes(headers), np.uint8).reshape(-1, HEADER)

@@ -2,10 +2,10 @@
 index.
 
 The index is little-endian. The header is ``MMIDIDX\\0\\0``, the version (uint64, 1), a code for the dtype of the tokens (uint8), the number
-of sequences, and the number of document boundaries (uint64 each). Three arrays follow: the length of each sequence (int32), the position of
-each sequence in ``.bin`` in bytes (int64), and the document boundaries as indexes of sequences (int64). In multimodal datasets, the mode of
-each sequence (int8) follows. Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. highway does not read Megatron-LM's
-older format, ``TNTIDX``.
+of sequences, and the number of document boundaries (uint64 each). Three arrays follow: the length of each sequence (int32), the byte offset
+of each sequence in ``.bin`` (int64), and the document boundaries as indexes of sequences (int64). In multimodal datasets, the mode of each
+sequence (int8) follows. Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. highway does not read Megatron-LM's older
+format, ``TNTIDX``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Index(NamedTuple):
         tokens: The file ``.bin``.
         dtype: The dtype of the tokens.
         lengths: Number of tokens of each sequence, int32 ``(N,)``.
-        offsets: The position of each sequence in bytes, int64 ``(N,)``.
+        offsets: The byte offset of each sequence, int64 ``(N,)``.
         modes: The mode of each sequence, int8 ``(N,)``; ``None`` if the index has no modes.
     """
 

@@ -20,7 +20,7 @@ Field = tuple[int, int, int]  # the tag, and the begin and end of the value; for
 
 
 def read_fields(data: Data, at: int, end: int) -> list[Field]:
-    """Return the fields of the message between two positions.
+    """Return the fields of the message between two byte offsets.
 
     Raises:
         ValueError: the message is invalid or incomplete.
@@ -54,7 +54,7 @@ def read_fields(data: Data, at: int, end: int) -> list[Field]:
 
 
 def read_varint(data: Data, at: int) -> tuple[int, int]:
-    """Return the value of an unsigned varint, and the position after the varint.
+    """Return the value of an unsigned varint, and the byte offset after the varint.
 
     Raises:
         ValueError: the varint is incomplete or too long.

@@ -109,8 +109,8 @@ def _bounds(apart: np.ndarray) -> np.ndarray:
 class TFRecord(Records):  # Records documents the parameters ``paths``, ``example``, ``fields`` and ``key``
     """The records in TFRecord files, file by file.
 
-    On the first access, highway scans the files to find the positions of the records, at about a million records per second. An index file
-    can store these positions, so that later runs need no scan. The scan checks the checksums of the lengths of the records. When a record
+    On the first access, highway scans the files to find the offsets of the records, at about a million records per second. An index file
+    can store these offsets, so that later runs need no scan. The scan checks the checksums of the lengths of the records. When a record
     is read, the checksum of its data is checked.
 
     Args:

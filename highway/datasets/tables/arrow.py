@@ -105,7 +105,7 @@ class _Mapped:
         return all(self.offset(buffer) is not None for buffer in buffers)
 
     def offset(self, buffer: pa.Buffer) -> int | None:
-        """Return the position of a buffer in the mapped file. Return ``None`` if the buffer is not in the file."""
+        """Return the byte offset of a buffer in the mapped file. Return ``None`` if the buffer is not in the file."""
         offset = buffer.address - self.content.address
         return offset if 0 <= offset <= self.content.size - buffer.size else None
 

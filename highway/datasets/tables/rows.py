@@ -58,7 +58,7 @@ class SampleFields:
         Args:
             values: A function for each column in ``selection.columns``. The function returns the value at an index.
             at: The index to pass to these functions.
-            where: Returns a name of the row, for error messages.
+            where: A function that returns a name of the row, for error messages.
 
         Raises:
             DatasetError: a value is null and has no replacement, or cannot be converted.

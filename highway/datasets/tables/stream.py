@@ -8,7 +8,7 @@ from highway.engine.cancel import check_cancelled
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, SeekableFile, UnchangingFile
 
-Held = tuple[int, bytes]  # a part of a file: the position and the bytes
+Held = tuple[int, bytes]  # a part of a file: its byte offset and its bytes
 
 
 def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:

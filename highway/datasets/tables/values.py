@@ -36,15 +36,15 @@ EXTENSION = b"ARROW:extension:name"  # key in the metadata of a field, if pyarro
 
 Value = Callable[[int], Any]  # returns the value of a column in a row; the argument is the row
 Span = Callable[[int, int], Any]  # returns the values from one row to another, as one array
-Bytes = Callable[[int, int], bytes]  # returns the bytes of a buffer from one position to another
+Bytes = Callable[[int, int], bytes]  # returns the bytes of a buffer from one byte offset to another
 
 
 class Access(NamedTuple):
     """How to access the memory of values.
 
     Args:
-        memory: Returns a function that reads the bytes of a buffer.
-        file: Returns the content of a file, for images that are stored as paths.
+        memory: A function that returns a function that reads the bytes of a buffer.
+        file: A function that returns the content of a file, for images that are stored as paths.
     """
 
     memory: Callable[[pa.Buffer], Bytes]
