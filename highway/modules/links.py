@@ -179,8 +179,8 @@ class ZMQSource:
         if untold := receiver.untold():
             receiver.counters["untold"] = untold
             log.warning(
-                "%s: %d senders were not told in time that this receiver leaves, because they are not highway's senders, cannot be "
-                "reached, or had sent too much; messages on the way from these senders are lost",
+                "%s: %d senders were not notified in time that this receiver leaves: they are not highway's senders, cannot be reached, "
+                "or had sent too much; messages in transit from these senders are lost",
                 self.link,
                 untold,
             )

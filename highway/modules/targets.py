@@ -101,7 +101,7 @@ class Targets:
             if rows := [name for name in others if _counts(get(item, name), in_batch) == counts]:
                 raise ValueError(
                     f"{self._owner}: this stage can remove boxes, and the number of rows in {', '.join(map(repr, rows))} equals the number "
-                    f"of boxes; pass with_boxes={rows} to remove these rows with the boxes, or else with_boxes=[]"
+                    f"of boxes; pass with_boxes={rows} to remove these rows with the boxes, or with_boxes=[] to keep them"
                 )
             inner = (
                 f"{path} in {name!r}"
@@ -112,7 +112,7 @@ class Targets:
             if place := next(inner, ""):
                 raise ValueError(
                     f"{self._owner}: this stage can remove boxes, and the number of rows in {place} equals the number of boxes; in a map "
-                    "before this stage, make it a separate field, and add this field to with_boxes; else pass with_boxes=[]"
+                    "before this stage, move these rows to a separate field, and add it to with_boxes; or pass with_boxes=[] to keep them"
                 )
             self._checks_rows = False
 

@@ -150,7 +150,7 @@ def test_what_is_no_array_is_named(tmp_path, content):
 def test_an_array_that_is_cut_short_is_named_with_its_sizes(path):
     np.save(path, np.arange(100))
     os.truncate(path, 500)
-    with pytest.raises(DatasetError, match=r"a\.npy: expected 800 bytes, for \(100,\) of int64; found 372"):
+    with pytest.raises(DatasetError, match=r"a\.npy: expected 800 bytes for the shape \(100,\) and dtype int64, found 372"):
         len(Npy(path))
 
 
@@ -207,12 +207,12 @@ def test_a_damaged_header_of_an_array_is_named(tmp_path, kind, text):
 def test_a_shape_that_lies_is_named_before_memory_is_spent_on_it(tmp_path, shape):
     data = header_of(b"{'descr': '|u1', 'fortran_order': False, 'shape': %s}" % str(shape).encode()) + bytes(500)
     (tmp_path / "a.npy").write_bytes(data)
-    with pytest.raises(DatasetError, match=r"a\.npy: expected \d+ bytes, for .*; found 500"):
+    with pytest.raises(DatasetError, match=r"a\.npy: expected \d+ bytes for the shape .*, found 500"):
         len(Npy(str(tmp_path / "a.npy")))
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         with zipfile.ZipFile(tmp_path / "a.npz", "w", kind) as archive:
             archive.writestr("x.npy", data)
-        with pytest.raises(DatasetError, match=r"a\.npz: 'x': expected \d+ bytes, for .*; found 500"):
+        with pytest.raises(DatasetError, match=r"a\.npz: 'x': expected \d+ bytes for the shape .*, found 500"):
             len(Npz(str(tmp_path / "a.npz")))
 
 

@@ -373,7 +373,7 @@ def test_while_another_writes_epochs_pass_and_the_next_comes_from_its_cache(phot
     with Pipeline([reader(photos, None), TwoEpochsUntilSealed(), cache]) as pipeline, folder.writer(10**9) as other:
         coming = pipeline.stamped()
         found = list(islice(coming, 4))
-        assert counters_of_cache(pipeline)["state"] == "another process is writing"
+        assert counters_of_cache(pipeline)["state"] == "another process writes"
         for n in range(12):
             other.add((np.full((6, 8, 3), n + 100, np.uint8), np.int32(n)), [f"k{n}"])
         other.seal(5)

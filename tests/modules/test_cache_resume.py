@@ -171,7 +171,7 @@ def test_every_epoch_is_read_if_a_map_leaves_out_batches_or_rows_and_the_reader_
     with build() as pipeline:
         expected = list(map(plain, pipeline.stamped()))
     assert {epoch for _, epoch, _ in expected} == set(range(4)) and len({tuple(rows) for rows, *_ in expected}) == len(expected)
-    assert "a map skips batches or rows, and the reader skips samples, so its" in caplog.text
+    assert "a map skips batches or rows, and the reader skips samples, so the " in caplog.text
     for cut in range(1, len(expected), 4):
         with build() as pipeline:
             list(zip(range(cut), pipeline.stamped(), strict=False))

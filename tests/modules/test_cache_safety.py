@@ -427,7 +427,7 @@ def test_what_failed_once_is_there_from_the_next_epoch_on(tmp_path, in_memory):
 
 def test_what_failed_is_tried_again_by_the_next_run(tmp_path, caplog):
     assert flaky(tmp_path / "c", {7: 1}, epochs=1, of_source=1) == [without(7)]
-    assert "samples are missing that on_error='skip' has skipped" in caplog.text
+    assert "samples are missing, because on_error='skip' has skipped" in caplog.text
     manifest = json.loads((tmp_path / "c" / MANIFEST).read_text())["manifest"]
     assert (manifest["samples"], manifest["left_out"], manifest["settled"]) == (19, 1, False)
     assert flaky(tmp_path / "c", {}) == [ALL] * 4
@@ -482,7 +482,7 @@ def test_the_first_epoch_says_how_far_it_is(caplog, monkeypatch):
     monkeypatch.setattr("highway.modules.caching.epoch.time", SimpleNamespace(monotonic=iter([1000.0, 1030.0, 1030.0, 1060.0]).__next__))
     progress = Progress("cache out/c", 2000)
     assert progress.at(500) == "500 of 2,000 samples written (25%), 1:30 left"
-    assert caplog.messages == ["cache out/c: 500 of 2,000 samples written (25%), 1:30 left; later epochs are served from it"]
+    assert caplog.messages == ["cache out/c: 500 of 2,000 samples written (25%), 1:30 left; later epochs read the cache"]
     assert Progress("cache in memory", None).at(1500) == "1,500 samples written"
 
 

@@ -284,19 +284,19 @@ def test_it_sees_whether_batches_or_samples_come(stages, samples):
     assert samples_of(stages) == samples
 
 
-MAY_BE = r"may be a batch of 4 or one sample: pass batched=True if its rows are samples, or batched=False if it is one sample"
+MAY_BE = r"may be a batch of 4 samples or one sample: pass batched=True if its rows are samples, or batched=False if it is one sample"
 
 
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
         ([[ROWS]], rf"the first item, with fields 0: \(4, 2\), 1: \(4,\), {MAY_BE}"),
-        ([[IMAGE]], "may be a batch of 2 or one sample"),
-        ([[{"image": IMAGE, "box": [1, 2]}]], r"fields 'image': \(2, 4, 3\), 'box': list of 2, may be a batch of 2 or one sample"),
+        ([[IMAGE]], "may be a batch of 2 samples or one sample"),
+        ([[{"image": IMAGE, "box": [1, 2]}]], r"fields 'image': \(2, 4, 3\), 'box': list of 2, may be a batch of 2 samples or one sample"),
         ([keyed("one")], MAY_BE),
-        ([keyed("one", "two")], r"has 2 keys, .*, may be a batch of 4 or one sample"),
-        ([keyed("one", item=(np.zeros((1, 3)),))], "may be a batch of 1 or one sample"),
-        ([[(np.zeros((3, 2, 3)),)], Unbatch(), Own()], "may be a batch of 2 or one sample"),
+        ([keyed("one", "two")], r" and 2 keys, may be a batch of 4 samples or one sample"),
+        ([keyed("one", item=(np.zeros((1, 3)),))], "may be a batch of 1 samples or one sample"),
+        ([[(np.zeros((3, 2, 3)),)], Unbatch(), Own()], "may be a batch of 2 samples or one sample"),
         ([[1, 2, 3, 4], Batch(2), lambda batch: (batch, np.stack([batch] * 2), 5)], "comes from Batch, .* share no batch axis"),
         ([keyed("a", "b", item=(IMAGE, 3))], "has 2 keys, .* share no batch axis"),
     ],

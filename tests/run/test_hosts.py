@@ -252,7 +252,7 @@ def test_a_worker_that_is_drained_on_another_host_loses_nothing(farm):
         said = drain.communicate(timeout=PATIENCE)[0]
     assert drain.returncode == 0, said
     assert farm.runs.pop("first").wait(timeout=PATIENCE) == 0, farm.logs()
-    assert "were not told" not in (farm.folder / "first.log").read_text()  # that the worker leaves: the reader, on another host
+    assert "were not notified" not in (farm.folder / "first.log").read_text()  # that the worker leaves: the reader, on another host
     farm.until_it_goes_on()
     farm.finish()
     assert sorted(farm.got()) == list(range(farm.sent()))

@@ -75,12 +75,12 @@ def _as_it_came(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
         return _as_bytes("json", _json(name, value))
     if kind not in (np.ndarray, np.memmap) and (not isinstance(value, np.generic) or isinstance(value, (str, bytes))):
         raise ItemError(
-            f"Cache: field {name!r} is a {kind.__name__}, which could not be read back with this type: {_KEPT}; convert it before the "
+            f"Cache: field {name!r} is a {kind.__name__}, whose type the cache cannot restore: {_KEPT}; convert it before the "
             f"cache, such as with np.asarray(value), or remove the field{how_to_flatten(name, kind)}"
         )
     values: np.ndarray = _contiguous(value)
     if values.dtype.kind not in "biufc":
-        raise ItemError(f"Cache: field {name!r} is an array of {values.dtype}; expected one of numbers")
+        raise ItemError(f"Cache: field {name!r} is an array of {values.dtype}; expected an array of numbers")
     return FieldSpec("scalar" if isinstance(value, np.generic) else "array", values.dtype.str, values.ndim), values
 
 

@@ -89,7 +89,7 @@ class CacheWriter:
     def _write(self, span: Sequence[np.ndarray]) -> None:
         size = sum(part.nbytes for part in span)
         if self._end + size > self.budget + len(DATA_START):
-            raise CacheFullError(f"the budget of {self.budget:,} bytes is used")
+            raise CacheFullError(f"the budget of {self.budget:,} bytes is used up")
         for part in span:
             self._file.write(part.data)
         self._file.write(bytes(-size % ALIGNMENT))

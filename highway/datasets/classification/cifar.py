@@ -72,7 +72,7 @@ class _OfCIFAR(LoadedImages):
         if not data or len(data) % size:
             raise DatasetError(
                 f"{shown(path)}: the file has {len(data)} bytes; expected records of {size} bytes: the file is "
-                f"truncated, or it is a different file"
+                f"truncated, or it is not a file of this dataset"
             )
         records = np.frombuffer(data, np.uint8).reshape(-1, size)
         return records[:, len(self.labels) :], [records[:, number] for number in range(len(self.labels))]
@@ -82,10 +82,10 @@ class _OfCIFAR(LoadedImages):
         pixels, labels = batch.get(b"data"), [batch.get(label.pickled) for label in self.labels]
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
             what = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
-            raise DatasetError(f"{shown(path)}: the data are {what}; expected uint8 (N, {_PIXELS})")
+            raise DatasetError(f"{shown(path)}: the entry 'data' is {what}; expected uint8 (N, {_PIXELS})")
         for label, values in zip(self.labels, labels, strict=True):
             if not isinstance(values, list) or len(values) != len(pixels) or not all(type(value) is int for value in values):
-                raise DatasetError(f"{shown(path)}: expected a list of {len(pixels)} numbers as its {label.pickled.decode()}")
+                raise DatasetError(f"{shown(path)}: the entry {label.pickled.decode()!r} is not a list of {len(pixels)} numbers")
         return pixels, [_numbers(values, path) for values in labels if values is not None]
 
     def _names_of(self, label: _Label) -> list[str]:

@@ -61,7 +61,8 @@ def _blob(data: bytes) -> np.ndarray:
     *others, channels, height, width = [1, 1, 1, *shape]
     if channels != 3 or set(others) != {1} or 4 * channels * height * width != len(content) or not content:
         raise ValueError(
-            f"{len(content)} bytes of float32 for the shape {tuple(shape)}; expected the shape (1, 3, height, width) and its bytes"
+            f"the shape is {tuple(shape)}, with {len(content)} bytes of float32; expected the shape (1, 3, height, width), with 4 bytes "
+            f"for each value"
         )
     return np.frombuffer(content, "<f4").reshape(channels, height, width)
 

@@ -119,7 +119,9 @@ def _idx(path: str, axes: int) -> np.ndarray:
         with gzip.open(io.BytesIO(data)) if zipped else io.BytesIO(data) as file:
             head, expected = file.read(header.size), 0x800 + axes
             if len(head) >= 4 and (magic := int.from_bytes(head[:4])) != expected:
-                raise DatasetError(f"{shown(path)}: the file begins with the number {magic}; expected {expected}: it is a different file")
+                raise DatasetError(
+                    f"{shown(path)}: the file begins with the number {magic}; expected {expected}: the content belongs to another file"
+                )
             if len(head) < header.size:
                 raise EOFError(f"the header has {len(head)} of {header.size} bytes")
             _, *shape = header.unpack(head)

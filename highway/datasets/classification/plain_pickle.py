@@ -31,7 +31,7 @@ class _Array:
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, data = state
         if not isinstance(dtype, _Dtype) or not isinstance(data, bytes) or math.prod(shape) * dtype.dtype.itemsize != len(data):
-            raise ValueError(f"an array of shape {shape} that does not fit its {len(data)} bytes")
+            raise ValueError(f"an array of shape {shape} does not fit its {len(data)} bytes")
         self.array = np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if fortran else "C")
 
 
@@ -41,7 +41,7 @@ class _Dtype:
     def __init__(self, name: str | bytes, *_: Any) -> None:
         text = name.decode() if isinstance(name, bytes) else name
         if not _DTYPE.fullmatch(text):
-            raise ValueError(f"an array of {text!r}; expected numbers")
+            raise ValueError(f"an array has the dtype {text!r}; expected numbers")
         self.dtype: np.dtype[Any] = np.dtype(text)
 
     def __setstate__(self, state: Any) -> None:
@@ -52,7 +52,7 @@ class _Dtype:
 def _encoded(text: str, encoding: str) -> bytes:
     """Placeholder for ``codecs.encode``: in old protocols, Python 3 writes bytes as text that must be encoded."""
     if encoding not in ("latin1", b"latin1"):
-        raise ValueError(f"text in {encoding!r}")
+        raise ValueError(f"a text has the encoding {encoding!r}; expected latin1")
     return text.encode("latin1")
 
 
@@ -84,7 +84,7 @@ class _Unpickler(pickle._Unpickler):
         stack: list[Any] = self.stack  # type: ignore[attr-defined]
         state, made = stack.pop(), stack[-1]
         if not isinstance(made, (_Array, _Dtype)):
-            raise ValueError(f"it changes a {type(made).__name__}")
+            raise ValueError(f"it sets the state of a {type(made).__name__}; expected an array")
         made.__setstate__(state)
 
     dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]  # replaces the method of the base class

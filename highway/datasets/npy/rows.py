@@ -64,7 +64,7 @@ class StoredRows:
         self._file, self._offset, self._row = file, offset, dtype.itemsize * math.prod(shape[1:])
         found = (file.state.size if end is None else end) - offset
         if (expected := shape[0] * self._row) > found or (end is not None and expected < found):
-            raise DatasetError(f"{name}: expected {expected} bytes, for {shape} of {dtype}; found {found}")
+            raise DatasetError(f"{name}: expected {expected} bytes for the shape {shape} and dtype {dtype}, found {found}")
 
     def __call__(self, numbers: Sequence[int]) -> np.ndarray:
         rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
@@ -111,10 +111,10 @@ def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int,
     try:
         version = np.lib.format.read_magic(stream)
         if version not in _HEADERS:
-            raise ValueError(f"version {version} of the format; name the fields of its dtype in ASCII")
+            raise ValueError(f"version {version} of the format is not supported; name the fields of the dtype in ASCII")
         shape, fortran, dtype = _HEADERS[version](stream)
         if min(shape, default=0) < 0:
-            raise ValueError(f"the shape {shape}")
+            raise ValueError(f"the shape {shape} has a negative length")
     except BAD_NPY as error:
         raise DatasetError(f"{name}: not a readable .npy file: {error}") from error
     if dtype.hasobject:
@@ -219,9 +219,7 @@ def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
     """Check that no file of the archive is missing. zipfile does not check the number of files. Raises zipfile.BadZipFile."""
     count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
     if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # zip64 archives have 0xFFFF here
-        raise zipfile.BadZipFile(
-            "the directory of the file does not end at the end of the file, or lists other arrays than the file contains"
-        )
+        raise zipfile.BadZipFile("the directory at the end of the file is missing, or does not match the arrays in the file")
 
 
 def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, trusted: bool) -> tuple[Rows, int]:
@@ -237,7 +235,8 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
         shape, fortran, dtype = _read_header(content, name, _PICKLED_NPZ)
         size, found = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
         if size != found or member.file_size > _MOST_TIMES * member.compress_size:
-            raise DatasetError(f"{name}: expected {size} bytes, for {shape} of {dtype}; found {found}, from {member.compress_size} bytes")
+            how_many = f"found {found}, compressed to {member.compress_size}"
+            raise DatasetError(f"{name}: expected {size} bytes for the shape {shape} and dtype {dtype}, {how_many}")
         data = content.read()  # at the end of the data, zipfile checks the checksum
     array: np.ndarray = np.ndarray(shape, dtype, data, order="F" if fortran else "C")
     return array.__getitem__, len(array)

@@ -190,7 +190,7 @@ def _text(name: bytes) -> str:
 
 def _floats(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
     if tag not in (_FIRST, _FLOATS) or (end - begin) % 4:
-        raise ValueError(f"byte {begin}: a list of floats holds a field {tag >> 3} of type {tag & 7} with {end - begin} bytes")
+        raise ValueError(f"byte {begin}: a list of floats contains a field {tag >> 3} of type {tag & 7} with {end - begin} bytes")
     return np.frombuffer(data, "<f4", (end - begin) // 4, begin).astype(np.float32)
 
 
@@ -198,7 +198,7 @@ def _int64s(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
     if tag == _FIRST:
         return read_int64s(data, begin, end)
     if tag != 0x08:
-        raise ValueError(f"a list of int64 holds a field {tag >> 3} of type {tag & 7}")
+        raise ValueError(f"a list of int64 contains a field {tag >> 3} of type {tag & 7}")
     return np.array([begin], np.uint64).view(np.int64)
 
 
@@ -219,7 +219,7 @@ def _restorer(kind: Any) -> Callable[[Any], Any]:
     descr, shape = (kind, []) if isinstance(kind, str) else kind
     dtype = np.dtype(descr)
     if dtype.kind not in _NUMBERS or not all(type(size) is int and size >= 0 for size in shape):
-        raise ValueError(f"{descr!r}, {shape!r} is not a dtype and a shape")
+        raise ValueError(f"expected a dtype and a shape, found {descr!r}, {shape!r}")
     return partial(_number_of, dtype) if isinstance(kind, str) else partial(_array_of, dtype, shape)
 
 

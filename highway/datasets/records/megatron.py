@@ -151,7 +151,7 @@ def _parsed(content: bytes, tokens: UnchangingFile) -> _Index:
     if outside.any():
         number = int(outside.argmax())
         raise ValueError(
-            f"sequence {number} has {lengths[number]} tokens from byte {offsets[number]} on, but {shown(tokens.path)} has {total} "
-            f"bytes: one of the two files is truncated, or belongs to another dataset"
+            f"sequence {number} begins at byte {offsets[number]} and has {lengths[number]} tokens, but {shown(tokens.path)} has only "
+            f"{total} bytes: one of the two files is truncated, or belongs to another dataset"
         )
     return _Index(tokens, dtype, lengths, offsets, modes)

@@ -45,7 +45,7 @@ def read_fields(data: Data, at: int, end: int) -> list[Field]:
             elif kind in (FIXED32, FIXED64):
                 found.append((tag, at, at := at + (4 if kind == FIXED32 else 8)))
             else:
-                raise ValueError(f"byte {at - 1}: a field of type {kind}, expected 0, 1, 2 or 5")
+                raise ValueError(f"byte {at - 1}: the field has the type {kind}; expected 0, 1, 2 or 5")
     except IndexError:
         at = end + 1
     if at != end:
@@ -69,8 +69,8 @@ def read_varint(data: Data, at: int) -> tuple[int, int]:
                 return value if shift < 63 else value & 0xFFFF_FFFF_FFFF_FFFF, place
             shift += 7
     except IndexError:
-        raise ValueError(f"byte {at}: an incomplete number") from None
-    raise ValueError(f"byte {at}: a number of more than {_LONGEST} bytes")
+        raise ValueError(f"byte {at}: the number is incomplete") from None
+    raise ValueError(f"byte {at}: the number has more than {_LONGEST} bytes")
 
 
 def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:
@@ -89,7 +89,7 @@ def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:
     begins = np.concatenate([[0], ends[:-1]])
     sizes = ends - begins
     if (longest := int(sizes.max())) > _LONGEST:
-        raise ValueError(f"a number of {longest} bytes, expected at most {_LONGEST}")
+        raise ValueError(f"a number has {longest} bytes; expected at most {_LONGEST}")
     shifts = 7 * (np.arange(len(found)) - np.repeat(begins, sizes)).astype(np.uint64)
     return np.bitwise_or.reduceat((found & 0x7F).astype(np.uint64) << shifts, begins).view(np.int64)
 

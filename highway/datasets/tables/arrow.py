@@ -26,8 +26,8 @@ from highway.stores.url import is_url, without_options
 _FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # first bytes of a file, and of a stream
 _END = _STREAM + bytes(4)  # end mark of a stream
 _OTHERS = {
-    b"PAR1": "a Parquet file; use Parquet(...)",
-    b"FEA1": "a Feather file of version 1; write it again with pyarrow.feather.write_feather(table, path, compression='uncompressed')",
+    b"PAR1": "this is a Parquet file; use Parquet(...)",
+    b"FEA1": "this is Feather version 1; write it again with pyarrow.feather.write_feather(table, path, compression='uncompressed')",
 }
 _LARGE = 1 << 14  # larger values (in bytes) are read from the file, without the GIL; smaller values are copied from the mapped memory
 
@@ -37,7 +37,9 @@ def expect_whole(stream: pa.Buffer, end: int) -> None:
     if stream[-len(_END) :].to_pybytes() != _END:
         raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or the stream was truncated")
     if end != stream.size:
-        raise pa.ArrowInvalid(f"an end mark before byte {end} of {stream.size}; perhaps zeros have overwritten a message")
+        raise pa.ArrowInvalid(
+            f"there is an end mark before byte {end}, but the stream has {stream.size} bytes; perhaps zeros have overwritten a message"
+        )
 
 
 class _Mapped:
@@ -87,7 +89,7 @@ class _Mapped:
             self.batches.append(batch)
             if not self.holds(batch) and (taken := taken + batch.get_total_buffer_size()) > budget:
                 raise DatasetError(
-                    f"a compressed stream that needs more memory than cache_mb={budget >> 20} allows; write it as a file, or uncompressed"
+                    f"the compressed stream needs more memory than cache_mb={budget >> 20} allows; write it as a file, or uncompressed"
                 )
         expect_whole(self.content, source.tell())
         self.counts = [batch.num_rows for batch in self.batches]

@@ -97,4 +97,4 @@ class ExampleConverter:
             return values_of(array, pa.field(name, array.type, metadata=field.metadata), _ACCESS)(0)
         except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
             found = type(example.get(name)).__name__
-            raise DatasetError(f"{where}, column {name!r}: a {found}, which a table cannot hold: {error}") from error
+            raise DatasetError(f"{where}, column {name!r}: a table cannot contain this {found}: {error}") from error

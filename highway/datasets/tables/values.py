@@ -207,7 +207,7 @@ def _span(array: pa.Array) -> Span:
 
     def span(begin: int, end: int) -> Any:
         if array.null_count and array.slice(begin, end - begin).null_count:
-            raise DatasetError("a null in a list of numbers, which an array cannot hold; select other columns by fields=")
+            raise DatasetError("the list of numbers contains a null, which an array cannot contain; select other columns by fields=")
         return inside(begin, end)
 
     return span

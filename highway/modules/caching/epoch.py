@@ -125,7 +125,7 @@ class Progress:
             text = f"{samples:,} of {self._total:,} samples written ({share}%), {minutes} left"
         if now - self._said > LOG_EVERY:
             self._said = now
-            log.info("%s: %s; later epochs are served from it", self._name, text)
+            log.info("%s: %s; later epochs read the cache", self._name, text)
         return text
 
 

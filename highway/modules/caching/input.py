@@ -39,14 +39,14 @@ def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
     if rows is None and (maker is not None or keys > 1):
         why = f"comes from {maker.label}" if maker is not None else f"has {keys} keys"
         raise ConfigError(
-            f"Cache: the first item {why}, {described(item)}, but is not a batch: its fields share no batch axis; make one row per sample "
+            f"Cache: the first item, {described(item)}, {why}, but is not a batch: its fields share no batch axis; make one row per sample "
             "in each field, or pass batched=False if the item is one sample"
         )
     if rows is None or maker is not None or rows == keys > 1:
         return rows is not None
     raise ConfigError(
-        f"Cache: the first item{f' has {keys} keys' if keys > 1 else ''}, {described(item)}, may be a batch of {rows} or one sample: pass "
-        "batched=True if its rows are samples, or batched=False if it is one sample"
+        f"Cache: the first item, {described(item)}{f' and {keys} keys' if keys > 1 else ''}, may be a batch of {rows} samples or one "
+        "sample: pass batched=True if its rows are samples, or batched=False if it is one sample"
     )
 
 

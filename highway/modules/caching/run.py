@@ -104,7 +104,7 @@ class CacheRun:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
         if found is not None and not found.settled:
-            log.warning("%s: samples are missing that on_error='skip' has skipped; highway decodes an epoch to try again", self)
+            log.warning("%s: samples are missing, because on_error='skip' has skipped them; highway decodes an epoch to try again", self)
             self._old = found
         elif found is not None:
             self.file = found
@@ -334,7 +334,7 @@ class CacheRun:
             self._old = made
         if left_out:
             way_out = "remove the cache to decode them again" if self.file else "highway decodes another epoch to try again"
-            log.warning("%s: samples are missing that on_error='skip' has skipped (%d errors so far); %s", self, left_out, way_out)
+            log.warning("%s: samples are missing, because on_error='skip' has skipped them (%d errors so far); %s", self, left_out, way_out)
 
     def _add_from(self, tried: CacheFile, writer: FolderWriter, places: Places, arrays: Arrays) -> None:
         """Append the samples that an earlier try has and this epoch lacks."""
@@ -368,7 +368,7 @@ class CacheRun:
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(
-            "Cache: %s, so its %d samples in %s are discarded and %s: %s",
+            "Cache: %s, so the %d samples in %s are discarded and %s: %s",
             why,
             len(writer),
             self.cache.path or "memory",

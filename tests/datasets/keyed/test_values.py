@@ -79,7 +79,7 @@ def test_a_datum_is_an_image_and_a_label():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (PIXELS[:-2], "an incomplete number"),
+        (PIXELS[:-2], "the number is incomplete"),
         (PIXELS[:10], "ends within"),
         (PIXELS.replace(b"\x18\x02", b"\x18\x03"), r"the Datum has 6 values; expected the shape \(3, 1, 3\)"),
         (b"\x4a\x00", "not a Datum: it has a field 9 of type 2"),

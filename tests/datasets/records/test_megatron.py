@@ -112,9 +112,12 @@ def test_the_fingerprint_changes_with_both_files(write):
         ({"index": index_of(SEQUENCES, 9)}, "version 1 with dtype 9"),
         ({"modes": b"\0"}, "the index has 123 bytes; expected 122 bytes for 4 sequences and 5 document boundaries"),
         ({"index": index_of(SEQUENCES)[:-3]}, "the index has 119 bytes; expected 122"),
-        ({"index": index_of([*SEQUENCES, [1]])}, r"sequence 4 has 1 tokens from byte 16 on, but .*a.bin has 16 bytes: one of the two"),
-        ({"index": index_of([[1]], offsets=[-2])}, "sequence 0 has 1 tokens from byte -2"),
-        ({"index": index_of([[1]], offsets=[2**63 - 1])}, "sequence 0 has 1 tokens from byte"),
+        (
+            {"index": index_of([*SEQUENCES, [1]])},
+            r"sequence 4 begins at byte 16 and has 1 tokens, but .*a.bin has only 16 bytes: one of the two",
+        ),
+        ({"index": index_of([[1]], offsets=[-2])}, "sequence 0 begins at byte -2 and has 1 tokens"),
+        ({"index": index_of([[1]], offsets=[2**63 - 1])}, "sequence 0 begins at byte"),
     ],
 )
 def test_an_index_that_is_none_or_does_not_fit_is_an_error_that_names_it(write, given, message):

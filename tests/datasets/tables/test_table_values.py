@@ -97,7 +97,7 @@ def test_a_null_among_the_numbers_of_a_list_is_an_error_and_no_other_number(item
     array = pa.array([[1] if items[0] == 1 else [[1]], items])
     value = values_of(array, pa.field("x", array.type), IN_MEMORY)
     assert value(0).size == 1
-    with pytest.raises(DatasetError, match="a null in a list of numbers,"):
+    with pytest.raises(DatasetError, match="the list of numbers contains a null,"):
         value(1)
 
 
