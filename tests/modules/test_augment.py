@@ -533,8 +533,8 @@ def test_several_images_masks_and_points_share_one_draw(count):
 def test_images_that_share_a_draw_have_one_size():
     with pytest.raises(
         ValueError,
-        match=r"image 1 has the shape \(9, 20, 3\), but the first image has the shape \(16, 20, 3\); "
-        r"expected the same height and width",
+        match=r"image 1 is \(9, 20, 3\), but the first image \(16, 20, 3\); "
+        r"expected equal height and width",
     ):
         Augmentations([FlipX()], field=[0, 1])((stereo()[0], stereo()[1][:9]), np.random.default_rng(0))
 
