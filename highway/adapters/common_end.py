@@ -117,7 +117,7 @@ def expect_one_rank(way_out: str) -> None:
 
 
 class _Report:
-    """An exchange in which each rank reports whether it has batch ``number``."""
+    """An exchange in which each rank reports whether it has the batch with the index ``number``."""
 
     def __init__(self, ranks: Ranks, loop: int, number: int, ready: Ready | Exception, timeout: float) -> None:
         if isinstance(ready, Exception):

@@ -67,12 +67,12 @@ class Handle(Protocol):
     def counts(self) -> Counts:
         """Return the numbers of messages that the process received and sent over links.
 
-        After the end of the process, the numbers are exact, unless the process ``is_lost``.
+        After the end of the process, the counts are exact, unless the process ``is_lost``.
         """
 
     @property
     def is_lost(self) -> bool:
-        """Whether the engine has lost the process. :meth:`counts` then returns the last known numbers; the true numbers can be higher."""
+        """Whether the engine has lost the process. :meth:`counts` then returns the last known counts; the true counts can be higher."""
 
 
 class Launcher(Protocol):

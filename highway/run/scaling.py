@@ -24,7 +24,7 @@ LOAD = 0.8  # a replica is added if the replicas of a role work more than this f
 SLACK = 0.6  # a replica is removed if the remaining replicas would work less than this fraction of the time
 PAUSE = 0.25  # seconds between two checks
 AGAIN = 60.0  # if a replica could not be added, seconds until the next attempt
-IDLE = 2.0  # after the end of the stream, a replica is drained if it gets no message for this many seconds
+IDLE = 2.0  # after the senders have ended, a replica is drained if it gets no message for this many seconds
 PATIENCE = 86_400.0  # maximum seconds for a removed replica to deliver its items
 
 
@@ -74,8 +74,8 @@ def _with_one_fewer(look: Look) -> float:
 class Scaler:
     """Starts and drains replicas of the roles with ``autoscale``.
 
-    The first ``min`` replicas of a role always run. Of all other replicas, the replica with the lowest number is started first, and the
-    replica with the highest number is drained first.
+    The first ``min`` replicas of a role always run. Of all other replicas, the replica with the lowest index is started first, and the
+    replica with the highest index is drained first.
 
     Args:
         replicas: All possible replicas.
@@ -201,7 +201,7 @@ class _Role:
             self._postpone(replica, f"({error})")
 
     def _remove(self, last: Look) -> None:
-        """Drain the replica with the highest number. A replica that has not begun to work is drained first."""
+        """Drain the replica with the highest index. A replica that has not begun to work is drained first."""
         beginning = [replica for replica in self._extra if replica.is_beginning and replica in self._added]
         running = [replica for replica in self._extra if replica.is_working]
         for replica in [*running, *beginning][-1:]:

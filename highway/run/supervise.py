@@ -226,7 +226,7 @@ class _Watch:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
         The exit code must not depend on the moment at which a process is killed. If its senders had not ended, the process would be
-        restarted. Therefore, the run fails only if the replica is a sink, which has missed the end of the stream, or if the process was not
+        restarted. Therefore, the run fails only if the replica is a sink, which has missed the end messages, or if the process was not
         killed.
         """
         self.display.line(HIGHWAY, message, True)
@@ -285,7 +285,7 @@ class _Watch:
                 self._stop(number)
 
     def _drain(self) -> None:
-        """End the sources. All other roles deliver the items in flight, and end when their streams have ended."""
+        """End the sources. All other roles deliver the items in flight, and end when their senders have ended."""
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
         self.scaler.withdraw()
         for replica in self.replicas:

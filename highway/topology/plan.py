@@ -83,7 +83,7 @@ class Role:
         return [Process(self.name, replica, self.host(replica)) for replica in range(self.most)]
 
     def on_host(self, host: str, before: int | None = None) -> int:
-        """Return the maximum number of processes on a host (``""``: no host). With ``before``, count only replicas below this number."""
+        """Return the maximum number of processes on a host (``""``: no host). With ``before``, count only replicas with a lower index."""
         hosts = self.hosts or ("",)
         rounds, rest = divmod(self.most if before is None else before, len(hosts))
         return rounds * hosts.count(host) + hosts[:rest].count(host)

@@ -2,7 +2,7 @@
 
 A *link* carries items from a sending end to a receiving end.
 
-Begin with ``url``, which parses the settings of one end. ``sender`` numbers the messages, and announces the end of the stream. ``receiver``
+Begin with ``url``, which parses the settings of one end. ``sender`` numbers the messages, and announces its end. ``receiver``
 checks the numbers and the end. ``codec`` converts items to frames and back. ``transports`` send and receive the frames. ``connection`` is
 one end of a link for a training loop.
 

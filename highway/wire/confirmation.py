@@ -1,4 +1,4 @@
-"""Receivers report to a sender how many messages they have taken, and confirm that they have read the end of the stream.
+"""Receivers report to a sender how many messages they have taken, and confirm that they have read its end message.
 
 A receiver connects to the server (:mod:`highway.wire.goodbye`) of each of its senders. The receiver sends ``ACK``, the sender's name, eight
 random bytes that identify the receiver, and then records. A record has a state, and the number of messages that the receiver has taken from
@@ -95,12 +95,12 @@ class Confirmations:
 
     @property
     def reading(self) -> list[Receiver]:
-        """Connected receivers that have not read the end of the stream."""
+        """Connected receivers that have not read the end message."""
         return [receiver for receiver in list(self._connected.values()) if receiver.state == READING]
 
     @property
     def ended(self) -> int:
-        """Number of connected receivers that have read the end of the stream."""
+        """Number of connected receivers that have read the end message."""
         return sum(receiver.state == ENDED for receiver in list(self._connected.values()))
 
     @property
@@ -202,7 +202,7 @@ class ReportChannel:
         self._say(READING)
 
     def end(self) -> None:
-        """Confirm that the end of the stream and all messages before the end were read."""
+        """Confirm that the end message and all messages before it were read."""
         self._say(ENDED)
 
     def catch_up(self) -> None:

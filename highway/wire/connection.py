@@ -230,7 +230,7 @@ class Connection:
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
         """Send all items of ``source``, and wait until all messages have left this process. Also raises the errors of :meth:`send`.
 
-        If the URL has ``?end=1``, announce the end of the stream to the receivers.
+        If the URL has ``?end=1``, send the end message to the receivers.
 
         Args:
             source: Yields items that :meth:`send` accepts.

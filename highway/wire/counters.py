@@ -11,7 +11,7 @@ class LinkCounter(NamedTuple):
 
     Args:
         about: Description, a sentence.
-        at_viewer: Description in the commands that view a stream; empty if these commands do not show the counter.
+        at_viewer: Description in the commands that show the batches of a link; empty if these commands do not show the counter.
         is_fault: Whether a count above 0 is a fault.
     """
 

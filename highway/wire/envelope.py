@@ -49,7 +49,7 @@ class Envelope(NamedTuple):
         bools: Positions of boolean arrays, which are sent as ``u1``.
         passport: The item's passport (its metadata: epoch, index, keys and more), if it has one.
         sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
-        number: The position of the message among the sender's messages, from 0. In an end message: the total number of messages.
+        number: The index of the message among the sender's messages, from 0. In an end message: the total number of messages.
         shared: Whether the sender distributes its messages among several receivers. Each receiver then sees gaps between the numbers.
         end: Whether this is an end message, which announces the end of the sender. The arrays of an end message are empty.
         made: The sender's software for images, and the sender's host. Empty if unknown.

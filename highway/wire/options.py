@@ -28,12 +28,12 @@ class LinkOptions:
             these messages are larger. At most 1000 messages can wait at a sender, and four at a receiver. Three more messages can be in
             transit. On a same-host link (``+shm``): maximum megabytes of the sender's shared memory; default: 256. A message can use at
             most half of this memory.
-        linger_ms: At the end of a stream, maximum milliseconds that the sender waits while no receiver is connected.
+        linger_ms: After the last item, maximum milliseconds that the sender waits while no receiver is connected.
         max_mb: Maximum size of a frame in megabytes. A receiver disconnects from a peer that sends a larger frame.
-        senders: Number of senders that must end before the stream of a receiver ends. If the receiver binds, all connected senders must
-            also have ended. ``0`` means one sender if the receiver binds, and one sender for each URL if the receiver connects.
+        senders: Number of senders that must end before a receiver ends. If the receiver binds, all connected senders must also have ended.
+            ``0`` means one sender if the receiver binds, and one sender for each URL if the receiver connects.
         receivers: Number of receivers that must be connected before the sender sends the first item.
-        end: Whether the sender tells the receivers when its stream has ended.
+        end: Whether the sender tells the receivers when it has sent its last item.
         tap: Address at which viewers (programs that read copies of the messages) can connect to the sender, such as ``ipc://@name`` or
             ``tcp://host:port``. Empty: no tap.
         extra: Whether the sender is temporary. Receivers do not count a temporary sender among the ``senders`` that must end.

@@ -129,7 +129,7 @@ class LinkReceiver:
         return frames
 
     def _frames(self, deadline: float) -> list[Any] | None:
-        """Wait for the next message and return its frames. Return ``None`` if the stream is over.
+        """Wait for the next message and return its frames. Return ``None`` if enough senders have ended.
 
         Raises:
             TimeoutError: no message came before ``deadline``, a time of ``time.monotonic()``.
@@ -198,7 +198,7 @@ class LinkReceiver:
 
     @property
     def _enough(self) -> bool:
-        """Whether enough senders have ended for the stream to end."""
+        """Whether enough senders have ended, so that the receiver ends."""
         names, connections, wanted = self._senders.ended, self._senders.connections, self._link.options.senders
         if self._link.bind:
             return min(names, connections) >= (wanted or 1)

@@ -1,6 +1,6 @@
-"""The sending end of a link: send numbered items over a socket, and announce the end of the stream.
+"""The sending end of a link: send numbered items over a socket, and announce the end.
 
-``docs/reference/wire.md`` describes the guarantees, and how the end of a stream is announced. To *drain* a pipeline is to end it without
+``docs/reference/wire.md`` describes the guarantees, and how the end is announced. To *drain* a pipeline is to end it without
 losing items: the source stops, and all items that have been read are delivered.
 """
 

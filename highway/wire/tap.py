@@ -22,7 +22,7 @@ from highway.wire.url import Link, parse
 log = logging.getLogger("highway")
 
 CHECK_VIEWERS_EVERY = 0.05  # seconds between two checks for subscribers
-VIEWERS_MAY_STAY = 1.0  # maximum seconds to wait for viewers to disconnect after the end of the stream
+VIEWERS_MAY_STAY = 1.0  # maximum seconds to wait for viewers to disconnect after the end message
 END_AGAIN_EVERY = 0.02  # seconds between two end messages
 LINGER = 0.5  # maximum seconds for which unsent messages are still sent after closing
 # The ``budget_mb`` of the tap. Two messages can always wait, so this small budget means exactly two messages for each viewer. ZeroMQ's
@@ -80,7 +80,7 @@ class Tap:
             self._pass_on(frames, now)
 
     def finish(self, frames: Sequence[Frame]) -> None:
-        """Announce the end of the stream to the viewers.
+        """Send the end message to the viewers.
 
         Slow viewers miss messages. Therefore the end message is repeated until all viewers have disconnected, for at most
         ``VIEWERS_MAY_STAY`` seconds.

@@ -214,7 +214,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
         h: The bytes of the header.
 
     Raises:
-        FrameError: the buffer is not a header. The message names the position and the expected content.
+        FrameError: the buffer is not a header. The message names the byte offset and the expected content.
 
     >>> decode_header(encode_header(np.zeros((2, 3), np.float32), "images"))
     ((2, 3), dtype('<f4'), 'images')

@@ -56,7 +56,7 @@ def to_device(
         dtype: Dtype of images on the device. Images are transferred in their original dtype, such as uint8, and converted on the device.
             With ``None``, the dtype is float32 if ``normalize`` is given. Otherwise, it does not change.
         normalize: Means and standard deviations of the channels, for pixel values from 0 to 1. uint8 images are divided by 255 first.
-        images: The name or position of the field that ``channels_last``, ``dtype`` and ``normalize`` change. By default, this is the field
+        images: The name or index of the field that ``channels_last``, ``dtype`` and ``normalize`` change. By default, this is the field
             ``"image"`` or ``"images"`` of a dict. If there is no such field, they change all tensors with 4 axes.
         end_together: Whether the loops of all ranks end after the same number of batches: as soon as one rank has no more batches. If other
             ranks drop batches, a warning contains the number of these batches. All ranks must run the same loops in the same order.

@@ -30,7 +30,7 @@ class EpochProgress:
             before or after the loop.
         fetching: If ``num_workers`` is 0, the object that reads the batches during the loop. While it is set, :meth:`snapshot` uses its
             state instead of ``workers``.
-        base_seed: The seed of torch for the epoch. Each worker adds its number to this seed.
+        base_seed: The seed of torch for the epoch. Each worker adds its index to this seed.
         shared_seed: The seed of torch for data pipes. All workers use the same seed.
         failed: If reading the last batch raised an error, the worker and the indices of this batch. A resumed run tries the batch again.
         has_finished: Whether the loop has reached the end of the epoch.

@@ -72,7 +72,7 @@ class _Batch:
         self.task, self.rows = task, rows
         self.samples: list[Any] = [None] * len(task.indices)
         self.parts = -(-len(self.samples) // rows)
-        self.done = count(1)  # counts the finished parts; next() is atomic, so only one thread gets the last number
+        self.done = count(1)  # counts the finished parts; next() is atomic, so only one thread gets the last count
         self.errors: dict[int, Exception] = {}  # from the row to its error
 
 
@@ -125,7 +125,7 @@ class _Read:
         dataset: The dataset.
         collate_fn: A function that collates a list of samples, or converts one sample if ``batched`` is false. ``None``: as in torch.
         batched: Whether the loader yields batches instead of single samples.
-        worker_init_fn: A function that each thread calls with its number before it reads.
+        worker_init_fn: A function that each thread calls with its index before it reads.
         is_isolated: Whether this runs in a separate process.
     """
 

@@ -29,7 +29,7 @@ _BYTE = np.dtype(np.uint8)
 
 @lru_cache(1024)  # a stream repeats the same few lengths
 def places(lengths: tuple[int, ...]) -> tuple[list[slice], int]:
-    """Return the positions of frames of these lengths in a slot, and the total size in bytes."""
+    """Return the byte offsets of frames of these lengths in a slot, and the total size in bytes."""
     found, end = [], 0
     for length in lengths:
         found.append(slice(end, end + length))
