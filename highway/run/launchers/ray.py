@@ -103,6 +103,7 @@ class Needs(NamedTuple):
     cpus: float | None
     gpus: float
     memory: float = 0.0  # bytes
+    is_additional: bool = False  # a replica above the minimum of ``autoscale``, without which the run continues
 
     def of_node(self, placed: bool = False) -> dict[str, float]:
         """Return the resources that must be free on a node, by Ray's names. If ``placed``, return the resources that the process holds."""
@@ -117,7 +118,8 @@ def no_room(
 ) -> str:
     """Return an error message if the waiting processes can never get a node, otherwise an empty text.
 
-    They can never get a node if no node is large enough, or if only processes of this run hold the resources.
+    They can never get a node if no node is large enough, or if only processes of this run hold the resources. Additional replicas can wait
+    until the end of the run.
 
     Args:
         nodes: The resources of each node. The keys are the addresses of the nodes. The resources have Ray's names.
@@ -125,6 +127,7 @@ def no_room(
         running: The processes of the run that have a node: the address of the node, and the resources of the process.
         waiting: The resources that each waiting process requires. The keys are the names of the processes.
     """
+    waiting = {name: needs for name, needs in waiting.items() if not needs.is_additional}
     left = {address: dict(node) for address, node in nodes.items()}
     for address, needs in running:
         for name, amount in needs.of_node(placed=True).items():
@@ -211,7 +214,8 @@ class RayLauncher:
     def start(self, spec: LaunchSpec) -> RayProcess:
         """Start an actor that runs a process."""
         self._starts += 1
-        resources = self._topology.roles[spec.process.key.role].resources
+        role = self._topology.roles[spec.process.key.role]
+        resources = role.resources
         options: dict[str, Any] = {"label_selector": resources.labels, "num_cpus": resources.cpus}
         if resources.gpus:
             options["num_gpus"] = resources.gpus  # if num_gpus is set, even to 0, Ray holds a core for the actor's lifetime
@@ -228,14 +232,15 @@ class RayLauncher:
             )
             .remote(
                 spec.name,
-                self._software[spec.process.key.role],
+                self._software[role.name],
                 spec.to_json(),
                 self._run,
                 os.getcwd(),
                 {name: os.environ.get(name, "1") for name in ONE_THREAD},  # because Ray sets different values
             )
         )
-        process = RayProcess(spec.name, self._show, actor, Needs(resources.cpus, resources.gpus, options.get("memory", 0)))
+        needs = Needs(resources.cpus, resources.gpus, options.get("memory", 0), spec.process.replica >= role.least)
+        process = RayProcess(spec.name, self._show, actor, needs)
         self._ask(process, 1)
         return process
 

@@ -53,6 +53,14 @@ def test_a_process_waits_while_others_hold_cores_or_some_are_free():
     assert no_room(TWO, {"CPU": 2.0, "GPU": 1.0}, [("10.0.0.1", Needs(2, 0))], {"a": Needs(2, 0), "b": Needs(1, 0)}) == ""
 
 
+def test_an_additional_replica_waits_although_only_the_run_itself_holds_the_cores():
+    running = [("10.0.0.1", Needs(2, 0))]
+    additional = Needs(1.0, 0, is_additional=True)
+    assert no_room(ONE, {"CPU": 0.0, "memory": 2e9}, running, {"worker[3]": additional}) == ""
+    said = no_room(ONE, {"CPU": 0.0, "memory": 2e9}, running, {"worker[0]": Needs(1.0, 0), "worker[3]": additional})
+    assert said.startswith("no node has enough resources for worker[0] (1 cores): ")
+
+
 TEXT = """
 links: {raw: {from: reader, to: worker, port: 5555}, done: {from: worker, to: trainer, port: 5556, bind: to}}
 roles:
