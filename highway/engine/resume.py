@@ -130,11 +130,11 @@ class Marker:
     """Travels through the stages between two items, and collects the states of the stages.
 
     Args:
-        clock: Decides when the next marker is due; ``None`` if the marker was read from a state.
+        clock: The clock that decides when the next marker is due; ``None`` if the marker was read from a state.
         states: States of the stages, by the index of the stage.
 
     Attributes:
-        refused: The error message of the first stage that does not support states; empty if all stages do.
+        refused: The error message of the first stage whose state cannot be saved; empty if all states can be saved.
         dropped: Earlier markers that a stage did not pass on, because the run cannot be resumed at these markers.
     """
 

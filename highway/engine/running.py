@@ -302,7 +302,7 @@ class RunningStage:
         self.left_out.add(error, self.here.marker, self.where)
 
     def located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
-        """Return the error with a note about its place. Errors that look like the end of a stream become a RuntimeError."""
+        """Return the error with a note about its place. Errors that look like the end of an iterator become a RuntimeError."""
         if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
             cause, error = error, RuntimeError(f"{self.stage.name} raised {what}; to end a stream, return")

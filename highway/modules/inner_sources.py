@@ -121,7 +121,12 @@ def pipeline_of(source: Any) -> Pipeline:
 
 
 def for_other_ranks(combining: Combining, sources: Sequence[Any]) -> SeveralAnew:
-    """Return an object that converts states of ``combining`` to another number of ranks. ``combining`` combines ``sources``."""
+    """Return an object that converts the states of a combined source, such as a ``Mix``, to another number of ranks.
+
+    Args:
+        combining: The combined source.
+        sources: The sources that it combines.
+    """
     inner = []
     for source in sources:
         op, _ = _as_source(source)
@@ -343,7 +348,7 @@ def all_in_epochs(owner: str, sources: Sequence[Any], context: Context, states: 
 
 
 def drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
-    """Return a copy of a component with a new seed for each pass after the first. Its inner components also get new seeds.
+    """Return a component for one pass. For each later pass, pipelines and dataclasses with a seed are copied with a new seed.
 
     Args:
         op: The component.

@@ -78,7 +78,7 @@ class OfSources:
             have_epochs = any(source.numbers_epochs for source in sources)
             while resumes or (self._has_epoch(sources, epoch) if have_epochs else epoch == 0):
                 order, resumes = Position(saved), False
-                position.value = lambda: (epoch, index, [source.state() for source in sources], order.state(), *begun)  # noqa: B023  # not called later
+                position.value = lambda: (epoch, index, [source.state() for source in sources], order.state(), *begun)  # noqa: B023  # replaced before a variable changes
                 for item, passport, part in self._items(sources, epoch, context, order):
                     index += 1
                     yield Stamped(item, self._numbered(passport, epoch, index - 1, part)._replace(made_of=Lineage(part=part)))

@@ -22,8 +22,8 @@ class Departure:
         failed: Whether the process failed.
         counts: How many messages the process received and sent. Exact unless ``is_lost`` is true, even if the process was killed.
         stats: The last statistics. If the process was killed, the statistics can be up to half a second old.
-        was_killed: Whether a signal from outside ended the process.
-        unfinished: Whether the process was stopped before it had delivered all received items, although other processes needed these items.
+        was_killed: Whether the process failed because of a signal that does not indicate a crash, such as SIGKILL.
+        unfinished: Whether the process was asked to end, and ended before it had delivered all received items that other processes needed.
         is_lost: Whether the host of the process was lost. ``counts`` are then the last reported counts; the true counts can be higher.
     """
 
@@ -69,7 +69,7 @@ class Account:
             no sender runs here.
         received: Number of messages that the link's receivers took. ``None`` if no receiver runs here.
         missing: Number of messages that were sent but not received. The number is exact unless ``lost`` has names. ``None``: some ends of
-            the link are unknown, or there are ``doubts``.
+            the link are unknown, more messages were received than sent, or there are ``doubts``.
         reasons: Known reasons why messages are missing.
         unwanted: Whether no receiver needed the missing messages: all receivers ended normally, and at least one sender was stopped.
         doubts: Reasons why the number of missing messages is unknown: processes outside this run received or sent messages.

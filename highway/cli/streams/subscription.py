@@ -151,7 +151,7 @@ class Subscription:
 
 
 def samples(item: Any) -> int:
-    """Return the length of the first axis of an item's first field, or 1 if the field has no axes."""
+    """Return the length of the first axis of an item's first field, or 1 if this field is not an array or has no axes."""
     values = batch.fields(item)
     shape = getattr(values[0], "shape", ()) if values else ()
     return int(shape[0]) if shape else 1

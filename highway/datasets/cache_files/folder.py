@@ -118,8 +118,8 @@ class CacheFolder:
         """Yield a writer for the cache, or ``None`` if there is nothing to write.
 
         There is nothing to write if another process is writing the cache, or if the folder has a final cache (``settled`` is true). If the
-        finished cache lacks skipped samples and is not final, the writer can replace it. At the end of the ``with`` block, the files of an
-        unfinished cache are removed.
+        finished cache lacks skipped samples and is not final, the writer can replace it. A cache in memory always gets a writer. At the end
+        of the ``with`` block, the files of an unfinished cache are removed.
 
         Raises:
             ConfigError: the folder has files that do not belong to a cache.
