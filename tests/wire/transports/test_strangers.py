@@ -11,7 +11,6 @@ import threading
 import numpy as np
 import pytest
 import zmq
-from pairwise import pairwise
 from waiting import wait_until
 
 from highway import EndOfStream, Pipeline, tenbin
@@ -291,13 +290,16 @@ class Handshake(contextlib.ExitStack):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rest", "looks", "transport", "kind"), pairwise(list(REST), [True, False], ["tcp", "ipc"], ["pub", "push"]))
+@pytest.mark.parametrize("kind", ["pub", "push"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("looks", [True, False], ids=["looked at after each step", "looked at afterwards"])
+@pytest.mark.parametrize("rest", REST.values(), ids=REST)
 def test_a_receiver_is_counted_and_told_the_end_in_whatever_order_a_stranger_speaks(ipc, own_address, rest, looks, transport, kind):
     LinkReceiver(parse(f"zpull://{own_address}:0?peers=highway", "receive"), {}).close()  # from now on ZeroMQ asks highway about each peer
     for order in sorted(set(itertools.permutations("rrrsss"))):
         url = f"z{'r' * (kind == 'push')}{kind}+{transport}://{f'{own_address}:0' if transport == 'tcp' else ipc()}?linger_ms=60000"
         with LinkSender(parse(url, "send")) as sender:
-            check_a_receiver_beside_a_stranger(sender, kind, order, REST[rest], looks)
+            check_a_receiver_beside_a_stranger(sender, kind, order, rest, looks)
 
 
 def check_a_receiver_beside_a_stranger(sender, kind, order, rest, looks):
