@@ -41,7 +41,10 @@ def place(transport):
 
 def lost_within(summary):
     """Return how many messages were lost within processes, by the JSON that a run printed."""
-    return sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) messages? that it had received (?:was|were) lost", "".join(summary["losses"])))
+    return sum(
+        int(number.replace(",", ""))
+        for number in re.findall(r"([\d,]+) messages? that it had received (?:was|were) lost", "".join(summary["losses"]))
+    )
 
 
 def all_lost(summary):
