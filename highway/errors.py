@@ -111,6 +111,7 @@ class DamagedError(HighwayError):
     """Samples in a cache do not match their checksums, or cannot be read.
 
     Args:
+        message: The text of the error.
         rows: Indexes of the damaged samples in the cache.
     """
 

@@ -180,7 +180,7 @@ class Cache:
 
     @property
     def takes(self) -> Makes | None:
-        """The type of the inputs, if a parameter defines it."""
+        """The type of the inputs; ``None`` if no parameter defines it."""
         if self.batched is None and self.batch_size is None:
             return None
         return "batches" if self.batched else "samples"

@@ -98,7 +98,8 @@ def rate(count: int, size: int, seconds: float) -> str:
 def describe(item: Item, passport: Passport, called: Sequence[str] | None = None) -> str:
     """Return a text that describes an item, with one line for each field and nested value.
 
-    If the item is not a dict, ``called`` holds names to use in place of the indexes of its fields.
+    If the item is not a dict, ``called`` holds names to use in place of the indexes of its fields. If the number of names differs from the
+    number of fields, a ValueError is raised.
 
     >>> print(describe((np.arange(6, dtype=np.uint8).reshape(2, 3), 7), Passport(0, 3, keys=("a.jpg", "b.jpg"))))
     epoch 0, item 3, keys a.jpg, b.jpg

@@ -84,7 +84,11 @@ class Processes:
         return [self.maps] if _is_source(self.maps[0]) else []
 
     def stages(self) -> list[Stage]:
-        """Return the map that sends items to the processes, or the source that receives items from them."""
+        """Return the map that sends items to the processes, or the source that receives items from them.
+
+        Raises:
+            PipelineError: an entry of ``maps`` is not a map, has its own settings, or cannot be pickled.
+        """
         if pipelines := self._pipelines():
             return [Stage(_Sources([_expanded(stages) for stages in pipelines], self.budget_mb), name="source")]
         parts = expand([(), *self.maps])[1:]

@@ -18,6 +18,7 @@ class Departure:
     """A process that has ended.
 
     Args:
+        name: The name of the replica.
         how: A text that describes how the process ended.
         failed: Whether the process failed.
         counts: How many messages the process received and sent. Exact unless ``is_lost`` is true, even if the process was killed.
@@ -65,6 +66,7 @@ class Account:
     """The messages that a link has carried.
 
     Args:
+        link: The name of the link.
         sent: Number of messages that the link's senders sent. If the link publishes, a message counts once for each receiver. ``None`` if
             no sender runs here.
         received: Number of messages that the link's receivers took. ``None`` if no receiver runs here.

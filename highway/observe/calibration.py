@@ -71,8 +71,11 @@ class Calibration:
     """The costs of roles, by name, on one machine.
 
     Args:
-        cores: The cores available to the measuring process.
+        roles: The cost of each role, by the role's name.
+        cores: Number of cores available to the measuring process.
         process_mb: Megabytes of memory of a process whose stages hold no items.
+        machine: The hostname of the machine.
+        format: The version of the JSON format.
     """
 
     roles: Mapping[str, RoleCost]

@@ -69,7 +69,10 @@ class Recent:
 
 
 def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
-    """Return the sum of two processes' statistics. Values that cannot be added, such as a queue's level, come from ``second``."""
+    """Return the sum of two processes' statistics.
+
+    Values that cannot be added, such as the level of a queue, come from ``second``. If one argument is ``None``, return the other.
+    """
     if first is None or second is None:
         return second or first
     return _combined(second, first, 1)

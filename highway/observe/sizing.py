@@ -65,6 +65,7 @@ class RoleSize:
     """The needs of a role for a rate.
 
     Args:
+        role: The name of the role.
         samples: Samples per second that the role yields: the sum over all processes of the role.
         replicas: Number of processes of the role.
         threads: Worker threads of each stage, in each process.

@@ -60,7 +60,8 @@ class FieldSummary:
         size: Number of elements.
         nan: Number of NaN elements.
         inf: Number of infinite elements.
-        min: The minimum of the finite elements; NaN if no element is finite. ``max`` is their maximum.
+        min: The minimum of the finite elements; NaN if no element is finite.
+        max: The maximum of the finite elements; NaN if no element is finite.
         moments: Moments of the finite elements.
     """
 

@@ -304,7 +304,7 @@ class RowRanges:
         self.mixing.resume(lambda: self.dataset, states, is_replaced)
 
     def share(self, context: Context) -> FixedShare | None:
-        """Return the samples of this rank, if they are the same in every epoch."""
+        """Return the samples of this rank if they are the same in every epoch, because a cache follows; otherwise, return ``None``."""
         if self.cache is None:
             return None
         sampler, length = shares(self.stands_for, self.dataset, context.seed_or(self.stands_for.seed))

@@ -57,7 +57,7 @@ class Sampling:
         return None
 
     def rows_on(self, world_size: int) -> int | None:
-        """Return the samples per batch if the data is divided among ``world_size`` ranks."""
+        """Return the samples per batch if the data is divided among ``world_size`` ranks; ``None`` if there are no batches."""
         return None
 
     @property

@@ -165,7 +165,11 @@ class SeveralAnew:
         return self.from_all([ReadByRank([rank, ranks[1]], state, last) for rank in range(ranks[1])])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
-        """Return the state for the items that no rank has passed on. All new ranks get the same state."""
+        """Return the state for the items that no rank has passed on. All new ranks get the same state.
+
+        Raises:
+            PipelineError: the remaining items cannot be divided among other ranks.
+        """
         found = list(map(self._progress, reads))
         states = []
         for place, source in enumerate(self._sources):

@@ -52,6 +52,7 @@ def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
 
     Args:
         looks: The measurements since the number of replicas last changed, oldest first. At least one.
+        scale: The limits of the number of replicas, and the seconds to measure before a change.
     """
     last, lately, long = looks[-1], _during(looks, scale.grow_s), _during(looks, scale.shrink_s)
     if lately and last.replicas < scale.max and last.load > LOAD and any(look.waiting != 0 for look in lately):
@@ -79,8 +80,9 @@ class Scaler:
 
     Args:
         replicas: All possible replicas.
-        launcher: Starts the replicas.
-        say: Function that shows a message. It is called for each change, with the reason.
+        wiring: The processes of the run and their links.
+        launcher: The launcher that starts the replicas.
+        say: A function that shows a message. It is called for each change, with the reason.
     """
 
     def __init__(self, replicas: Sequence[Replica], wiring: Wiring, launcher: Launcher, say: Callable[[str], None]) -> None:

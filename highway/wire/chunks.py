@@ -81,7 +81,8 @@ def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[i
     """Yield the offset and the length of the data of each chunk in ``nbytes`` bytes. Raises the errors of :func:`decode_chunks`.
 
     Args:
-        part: Function of two offsets that returns the bytes between them, or fewer bytes at the end.
+        nbytes: Number of bytes of all chunks.
+        part: A function of two offsets that returns the bytes between them, or fewer bytes at the end.
     """
     offset = 0
     while offset < nbytes:

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fastest_here(root: Path = NETWORK) -> float | None:
-    """Return the Gbit/s of the fastest network interface of this machine, if any interface reports its speed."""
+    """Return the Gbit/s of the fastest network interface of this machine; ``None`` if no interface reports its speed."""
     found = []
     for path in root.glob("*/speed"):
         try:

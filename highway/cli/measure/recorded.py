@@ -105,7 +105,7 @@ class Roles:
             raise self.topology.roles[role].location.error(str(error)) from None
 
     def _given(self, role: str) -> list[Stamped] | None:
-        """Return the items that a role receives, if other roles in the file produce these items."""
+        """Return the items that a role receives; ``None`` if no other role in the file produces items for it."""
         for feeder in self._feeders(role):
             stages, found = self.measure(feeder)
             if found.items:

@@ -22,4 +22,4 @@ class CacheOptions(Protocol):
 
     @property
     def takes(self) -> Makes | None:
-        """The type of the inputs, if a parameter defines it."""
+        """The type of the inputs; ``None`` if no parameter defines it."""

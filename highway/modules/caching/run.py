@@ -72,7 +72,7 @@ class CacheRun:
 
     @property
     def plan(self) -> RowRanges | None:
-        """The plan of the reader that yields the samples, if only maps are between the reader and the cache."""
+        """The plan of the reader that yields the samples. ``None`` if there is no reader, or if not only maps come after it."""
         return plan_of(self.before)
 
     @property
@@ -82,7 +82,7 @@ class CacheRun:
 
     @property
     def _makes(self) -> Makes | None:
-        """The type of the outputs, batches or samples, for a second cache in the pipeline."""
+        """The type of the outputs, batches or samples, for a second cache in the pipeline. ``None``: unknown before the first item."""
         if self.cache.batch_size is not None:
             return "batches"
         maker = maker_of(self.before)

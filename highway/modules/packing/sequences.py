@@ -163,6 +163,10 @@ def packed_rows(
         fill: Padding value.
         budgets: Fields that are only concatenated.
         bounds_of: Builds the values of ``cu_seqlens``. ``None``: rows have no such field.
+
+    Raises:
+        ValueError: a field in ``budgets`` or ``fill`` does not exist; ``length`` lacks a field; or the sequences of a field differ in dtype
+            or shape.
     """
     if missing := [name for name in budgets if name not in sequences.known]:
         raise ValueError(f"budgets: there is no field {missing[0]!r}; the fields are {sequences.known}")
@@ -213,7 +217,11 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
 
 
 def cost_of(value: Any, count: int) -> int:
-    """Return how much of a budget a value uses: ``count`` for an array, and its value for a number."""
+    """Return how much of a budget a value uses: ``count`` for an array, and its value for a scalar.
+
+    Raises:
+        ValueError: the scalar is negative or not a whole number.
+    """
     if np.ndim(value):
         return count
     if (cost := int(value)) < 0 or cost != value:
