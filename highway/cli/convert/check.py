@@ -59,7 +59,7 @@ class Compared:
         return len(expected), found
 
     def _place(self, sample: KeyedSample) -> int | None:
-        """Return the index of a sample in the converted dataset: by its key if the format keeps keys; ``None`` if it is not there."""
+        """Return the index of a sample in the converted dataset: by its key if possible, otherwise its own index; ``None`` if too large."""
         total = self.back.total or 0
         if self.format.keeps_keys and self.back.keys is not None:
             if sample.number < total and self.back.keys[sample.number] == sample.key:
