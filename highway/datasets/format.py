@@ -28,7 +28,7 @@ Options = Mapping[str, Any]
 
 
 class Extra(NamedTuple):
-    """An optional dependency of highway, as in ``pip install highway[NAME]``. setup.py reads the extras from ``formats.py``."""
+    """An optional dependency of highway, as in ``pip install highway-data[NAME]``. setup.py reads the extras from ``formats.py``."""
 
     name: str
     requirement: str

@@ -344,7 +344,7 @@ def test_decode_image_refuses_what_makes_no_sense(options):
 
 
 def test_a_field_that_holds_no_bytes_is_an_error_that_names_it():
-    with pytest.raises(ValueError, match="field 'image' holds a int; expected the bytes of an image file"):
+    with pytest.raises(ValueError, match="field 'image' contains a int; expected the bytes of an image file"):
         DecodeImage()({"image": 3}, np.random.default_rng(0))
 
 

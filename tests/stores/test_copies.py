@@ -111,7 +111,7 @@ def test_a_copy_that_is_used_is_not_evicted_and_others_are(store, options, tmp_p
 def test_a_copy_that_fails_leaves_nothing(store, options, tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "CHUNK", 500)
     store.faults.next = [None, None, None, "500", "500"]
-    with pytest.raises(OSError, match=r"s3://bucket/a\.bin: after 2 attempts"):
+    with pytest.raises(OSError, match=r"s3://bucket/a\.bin: 2 attempts failed"):
         local(f"s3://bucket/a.bin{options}&attempts=2")
     assert copied(tmp_path) == []
     assert Path(local(f"s3://bucket/a.bin{options}")).read_bytes() == b"a.bin" * 1000

@@ -137,5 +137,5 @@ def test_a_chain_of_many_roles_is_drawn_without_measuring_each_text_again_and_ag
 
 
 def test_a_picture_too_large_for_memory_is_refused():
-    with pytest.raises(ConfigError, match=r"takes 16,000,000,000 pixels; the maximum is 100,000,000, so write \.svg instead"):
+    with pytest.raises(ConfigError, match=r"needs 16,000,000,000 pixels; the maximum is 100,000,000, so write \.svg instead"):
         png(Picture(1e6, 1e3))

@@ -181,7 +181,7 @@ def test_who_is_gone_is_an_error():
 )
 def test_an_extension_of_another_version_is_not_used(monkeypatch, caplog):
     assert message.built(api=0) is None
-    assert "the C extension was built for another version of highway, so it is not used: install highway-data again" in caplog.text
+    assert "the C extension was built from another version of highway and is not used: install highway-data again" in caplog.text
     monkeypatch.setitem(sys.modules, "highway.wire.transports.shm._message", None)
     assert message.built() is None
     assert message.IN_PYTHON is IN_PYTHON
