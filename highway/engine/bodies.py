@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import warnings
@@ -21,6 +20,7 @@ from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.engine.stats import BUSY, IDLE, STARVED, Meter
 from highway.engine.time_limit import at_work_for
 from highway.errors import Cancelled, EndOfStream, PipelineError
+from highway.process.threads import frame_of
 
 
 class Reports(Protocol):
@@ -261,7 +261,7 @@ def thread_name(stage: str, number: int) -> str:
 
 def position(thread: threading.Thread) -> str:
     """Return a text that names the line of code at which a worker is."""
-    frame = sys._current_frames().get(at_work_for(thread).ident or 0)
+    frame = frame_of(at_work_for(thread))
     if frame is None:
         return "it is just ending"
     code = frame.f_code

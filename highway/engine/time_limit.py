@@ -12,7 +12,6 @@ import copy
 import itertools
 import logging
 import math
-import sys
 import threading
 import time
 import traceback
@@ -24,6 +23,7 @@ from weakref import WeakKeyDictionary
 from highway.engine.context import at_end, enter, here, leave, on_behalf_of
 from highway.engine.running import RunningStage
 from highway.errors import Cancelled, PipelineError
+from highway.process.threads import frame_of
 
 log = logging.getLogger("highway")
 
@@ -276,7 +276,7 @@ def _stack(thread: threading.Thread) -> str:
 
     This function reads no source files, because reading a file could hang.
     """
-    if (top := sys._current_frames().get(thread.ident or 0)) is None:
+    if (top := frame_of(thread)) is None:
         return "just ending"
     own = itertools.takewhile(lambda found: found[0].f_code.co_filename != __file__, traceback.walk_stack(top))
     return stack_in_words((frame.f_code.co_name, line, frame.f_code.co_filename) for frame, line in own)

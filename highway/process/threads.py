@@ -1,9 +1,14 @@
-"""Check whether this process can start more threads."""
+"""The threads of this process: whether it can start more of them, and what a thread does now."""
 
 from __future__ import annotations
 
 import errno
+import gc
+import sys
 import threading
+from types import FrameType
+
+_reading = threading.Lock()
 
 
 def check_threads(count: int) -> None:
@@ -27,3 +32,20 @@ def check_threads(count: int) -> None:
         gate.set()
         for thread in started:
             thread.join()
+
+
+def frame_of(thread: threading.Thread) -> FrameType | None:
+    """Return the current frame of a thread; ``None`` if the thread has not started or has ended.
+
+    ``sys._current_frames`` creates objects while it holds an internal lock of the interpreter. Up to Python 3.11.8, this can start a
+    garbage collection, which can release the GIL. A second thread that starts or ends then waits for the lock and keeps the GIL: a deadlock
+    (https://github.com/python/cpython/issues/106883). Therefore no garbage is collected meanwhile.
+    """
+    with _reading:
+        is_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(thread.ident or 0)
+        finally:
+            if is_collecting:
+                gc.enable()
