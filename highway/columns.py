@@ -36,7 +36,7 @@ class Cell:
 
 
 def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
-    """Return a cell with a number, or ``-`` for ``None``. The short text has a unit, such as ``12k`` for 12,345.
+    """Return a cell with a number, or ``-`` for ``None``. Large numbers get a unit, such as ``12k`` for 12,345.
 
     >>> number(1234567).full, number(1234567).short
     ('1,234,567', '1.2M')
@@ -75,7 +75,7 @@ def _with_unit(value: float, digits: int) -> str:
 
 @dataclass
 class Fitted:
-    """A table that fits into a width.
+    """A table that is adapted to a width as far as possible.
 
     Args:
         columns: Indices of the remaining columns.

@@ -24,7 +24,7 @@ class Mover(Protocol):
 
 
 class Ready(NamedTuple):
-    """A batch on its device, or the end of a loop, with the position of the loader after this batch or end.
+    """A batch on its device, or the end of a loop, with the state of the loader after it.
 
     At the end of a loop, ``batch`` is ``None``, or the ``EndOfStream`` of a loader that has no more epochs.
     """
@@ -62,7 +62,7 @@ class DeviceLoader:
         self.loader, self._make_mover, self._depth, self._end = loader, make_mover, depth, end
         self._taken: Any = None  # the position after the last batch that the loop has received
         self._position: Any = None  # the last position that was reported to the loader
-        # Whether another adapter reads batches of this object in advance, and reports the position of its own loop.
+        # Whether another adapter reads batches of this object in advance, and reports which batch the user's loop has reached.
         self._is_taken_ahead = False
         self._loop: weakref.ref[Generator[Any]] | None = None
 
@@ -73,7 +73,7 @@ class DeviceLoader:
         return received_by_caller(self, loop)
 
     def _received(self, batches: Iterator[Any], mover: Mover) -> Generator[Any]:
-        """Yield the batches on the device. Before each batch, set the state of the loader to the state after this batch."""
+        """Yield the batches on the device. Before a batch is yielded, the state becomes the state after this batch."""
         self._receive(position_of(self.loader))
         ahead = Pipeline([Stage(_Moved(self.loader, batches, mover), buffer_size=self._depth, name="to_device")])
         ready_batches: Iterator[Ready] = iter(ahead.dequeue, None)
@@ -115,7 +115,10 @@ class DeviceLoader:
         return position_of(self.loader) if self._taken is None else self._taken
 
     def received(self, position: Any) -> None:
-        """Set the state to the state at ``position``. Adapters that read batches of this object in advance call this method."""
+        """Set the state to the state at ``position``; ``None``: to the state after the last yielded batch.
+
+        Adapters that read batches of this object in advance call this method.
+        """
         self._is_taken_ahead = position is not None
         self._tell(position)
 
@@ -131,7 +134,7 @@ class DeviceLoader:
         self.close()
 
     def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]  # which not every iterable has
+        return len(self.loader)  # type: ignore[arg-type]  # not every iterable has a length
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next loop."""

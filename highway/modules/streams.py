@@ -20,7 +20,8 @@ from highway.parameters.ranges import Count, Range, Seed
 class Shuffle:
     """Shuffle items with a buffer. Fill the buffer, then repeatedly yield a random item of the buffer and add the next input.
 
-    At the end of each epoch, yield the remaining items in random order. If the source numbers its epochs, epochs are therefore not mixed.
+    At the end of each epoch, yield the remaining items in random order. Epochs are therefore not mixed if the items contain
+    their epochs, as the items of readers do.
 
     Args:
         buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.
@@ -109,7 +110,7 @@ class Duplicate:
 class Take:
     """Yield the first ``n`` items, counted over all epochs. Then end the pipeline, and cancel all preceding stages.
 
-    If a loop ends in the middle of an epoch, the remaining items of this epoch are included in the count.
+    If a loop ends in the middle of an epoch, the preceding stages read the remaining items of this epoch, and these items count, too.
 
     Args:
         n: Number of items, at least 0.
@@ -139,7 +140,7 @@ class Take:
 class FixedEpochs:
     """Divide the items of all epochs into new epochs of ``size`` items each, regardless of the epochs of the source.
 
-    Each loop over the pipeline begins after the last item of the previous epoch, even in the middle of an epoch of the source. If a loop
+    Each loop over the pipeline continues after the last item of the previous loop, even in the middle of an epoch of the source. If a loop
     ends early, the preceding stages still process the remaining items of its epoch, and these items are dropped. If the source ends, the
     last epoch can be shorter. To begin every epoch at the first item of the source, use ``Take(size), Repeat(times=...)`` instead.
 

@@ -1,4 +1,4 @@
-"""Compute which samples of an epoch no rank has passed on, from the states of the ranks.
+"""Compute, from the states of the ranks, which samples of an epoch no rank has returned to its loop yet.
 
 A *position* is a place in the order of an epoch. All ranks share this order.
 """
@@ -88,7 +88,8 @@ class Division:
     def positions_of(self, rank: int, items: np.ndarray) -> np.ndarray:
         """Return the positions of the samples in a rank's items.
 
-        ``items`` holds the index of each item, or the index of a batch and a row for each sample: int64 ``(N, 1)`` or ``(N, 2)``.
+        ``items`` is int64. Without batches, it has the shape ``(N, 1)``: the index of each item. With batches, it has the shape ``(N, 2)``:
+        for each sample, the index of its batch, and its row.
         """
         if self.batch_size is None:
             return items[:, 0]
@@ -108,7 +109,7 @@ class _Progress(NamedTuple):
         rank: The rank.
         done: Number of samples that the rank has read.
         held: Positions of the samples that the rank has read and that still wait in its stages.
-        used: Positions of the samples that the rank has passed on after the last marker of its state.
+        used: Positions of the samples that the rank has returned to its loop after the point at which its stages were recorded.
     """
 
     division: Division
@@ -177,7 +178,7 @@ def _left(found: Sequence[_Progress], division: Division) -> Rest:
     used = np.concatenate([one.used for one in found])
     common = min(one.done for one in found)  # each rank has read at least this many samples
     furthest = max([max(one.done for one in found) * ranks, len(rest.singles), *(rest.places(used) + 1).tolist()])
-    used = used[used < total]  # later positions repeat samples (on_uneven="pad"); the new ranks do not repeat these samples again
+    used = used[used < total]  # positions from ``total`` on are padding (on_uneven="pad"), which the new ranks do not read again
     read = np.concatenate([division.positions(one.rank, common, one.done) for one in found])
     unread = np.setdiff1d(rest.at(np.arange(min(common * ranks, furthest), furthest)), read)
     left = np.union1d(unread, np.concatenate([one.held for one in found]))
@@ -231,7 +232,7 @@ class Anew:
     Args:
         reader: The reader.
         sampler: A function that returns the sampler of this rank.
-        dealer: A function that returns the dealer for a number of ranks; ``None`` without ``deal=``, or for one rank.
+        dealer: A function of the number of ranks that returns the dealer. It returns ``None`` without ``deal=``, or for one rank.
         mixing: The mixture that the reader reads.
         dataset: A function that returns the dataset.
     """
@@ -252,8 +253,8 @@ class Anew:
         The state is a list:
 
         - the epoch;
-        - the number of finished batches in this epoch (of samples, if there are no batches);
-        - the :class:`Rest` of the epoch in which the run last resumed, as JSON;
+        - the number of finished batches in this epoch; without batches, the number of finished samples;
+        - the :class:`Rest` (the remaining positions) of the epoch in which the run last resumed, as JSON;
         - the batch size (0 if there are no batches);
         - the epoch to which this rest belongs;
         - the mixture, if its datasets have names.

@@ -117,9 +117,9 @@ class CacheFolder:
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
         """Yield a writer for the cache, or ``None`` if there is nothing to write.
 
-        There is nothing to write if another process is writing the cache, or if the folder has a final cache (``settled`` is true). If the
-        finished cache lacks skipped samples and is not final, the writer can replace it. A cache in memory always gets a writer. At the end
-        of the ``with`` block, the files of an unfinished cache are removed.
+        There is nothing to write if another process is writing the cache, or if the finished cache is final (``settled`` is true): no later
+        run will add samples. A finished cache that is not final can lack samples that were skipped; the writer can replace it. A cache in
+        memory always gets a writer. At the end of the ``with`` block, the files of an unfinished cache are removed.
 
         Raises:
             ConfigError: the folder has files that do not belong to a cache.

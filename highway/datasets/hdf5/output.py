@@ -86,9 +86,10 @@ class _Output:
 
 @contextmanager
 def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
-    """Create an HDF5 file, and close it at the end of the ``with`` block. Yield the h5py file, and a function that calls h5py.
+    """Create an HDF5 file, and close it at the end of the ``with`` block. Yield the h5py file and a function.
 
-    The function calls h5py in a separate thread. In the main thread, Ctrl-C raises KeyboardInterrupt, which could make a write fail.
+    The function runs a given function of h5py in a separate thread. In the main thread, Ctrl-C raises KeyboardInterrupt, which could make a
+    write fail.
 
     Raises:
         OSError: the file cannot be written.

@@ -9,13 +9,13 @@
     message FloatList { repeated float value = 1; }           // packed, or one by one
     message Int64List { repeated int64 value = 1; }           // packed, or one by one
 
-A feature of an Example is a list of bytes, int64 or float32. If a field has another type or a shape, the writer adds the feature
-``__types__``. The value of this feature is JSON with the original types of these fields. ``"<i4"`` is a number, ``["<f8", [2, 3]]`` is an
-array with its shape, and ``"str"`` is a string. Other types, such as ``"json"``, are file extensions of
-:mod:`highway.datasets.field_codecs`.
+A feature of an Example is a list of bytes, int64 or float32. A field of a sample is stored as one feature. If the field has another type
+than its feature, or a shape, the writer adds the feature ``__types__``. The value of this feature is JSON with the original types of these
+fields. ``"<i4"`` is a number, ``["<f8", [2, 3]]`` is an array with its shape, and ``"str"`` is a string. Other types, such as ``"json"``,
+are file extensions of :mod:`highway.datasets.field_codecs`.
 
-Integers of up to 64 bits are stored in ``int64_list``, except uint8 and uint64. float16 and float32 are stored in ``float_list``. All other
-arrays are stored in ``bytes_list``, in C order, little-endian. ``tf.io.decode_raw`` can read these bytes.
+Bools, and integers of up to 64 bits, are stored in ``int64_list``, except uint8 and uint64. float16 and float32 are stored in
+``float_list``. All other numbers are stored in ``bytes_list``, in C order, little-endian. ``tf.io.decode_raw`` can read these bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIRST, _SECOND, _FLOATS = 0x0A, 0x12, 0x0D  # protobuf tags: bytes as field 1, 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 0x0A, 0x12, 0x1A
 _LISTS = (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST)
 _DTYPES = {_FLOAT_LIST: np.float32, _INT64_LIST: np.int64}
-_BEGIN = re.compile(  # an Example whose first feature is the key; the groups are the lengths of the feature, its list and its value
+_BEGIN = re.compile(  # an Example whose first feature is the key; groups: length of the feature, of its list, and of its value
     rb"\n[\x80-\xff]{0,9}[\x00-\x7f]\n[\x80-\xff]?[\x00-\x7f]\n%c%b\x12([\x00-\x7f])\n([\x00-\x7f])\n([\x00-\x7f])"
     % (len(KEY), KEY.encode()),
     re.DOTALL,
@@ -56,8 +56,8 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
 
     Returns:
         A dict of features. A feature with one value is ``bytes``, an int64 or a float32. A feature with several values is a list of
-        ``bytes``, or an array. If :func:`encode_example` wrote the Example, all values have their original types. A feature without a value
-        is omitted.
+        ``bytes``, or an array. If :func:`encode_example` wrote the Example, numbers, arrays and texts have their original types; Python
+        numbers become NumPy scalars. A feature without a list is omitted.
 
     Raises:
         ValueError: the bytes are not an Example, or are incomplete.
@@ -104,7 +104,9 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key if it is the first feature, as in highway's files, and ``start`` contains all of it. Otherwise return ``None``."""
+    """Return the key if it is the first feature, as in highway's files, and ``start`` contains all of it. Otherwise, or if the key is
+    longer than 123 bytes, return ``None``.
+    """
     if (found := _BEGIN.match(start)) is None:
         return None
     begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]
@@ -149,7 +151,10 @@ def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
 
 
 def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
-    """Return the tag and byte offset of the only field of a message. Return zeros if the message is not a single field of bytes."""
+    """Return the tag of the only field of a message, and the byte offset of its content.
+
+    Return zeros if the message is not a single field of bytes.
+    """
     if end - begin < 2:
         return 0, 0
     size, first = data[begin + 1], begin + 2
@@ -165,7 +170,7 @@ def _feature(data: Data, begin: int, end: int) -> Any:
         lists = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
         if not lists:
             return None
-        kind = lists[-1][0]  # in a oneof, only the last kind is valid, with all its pieces
+        kind = lists[-1][0]  # in a oneof, the last kind is valid: all pieces at the end that are of this kind
         last = takewhile(lambda field: field[0] == kind, reversed(lists))
         data, first, end = _merged(data, [(first, end) for _, first, end in last][::-1])
     tag, start = _single(data, first, end)
@@ -257,7 +262,10 @@ def _entry(name: str, feature: bytes) -> bytes:
 
 
 def _encoded(name: str, value: Any) -> tuple[bytes, Any]:
-    """Encode a value as a Feature. Return the Feature, and the type for ``__types__`` (``None`` if the Feature has the same type)."""
+    """Encode a value as a Feature.
+
+    Return the Feature, and the type for ``__types__``; ``None`` if the value is bytes, an image, or has the type of the Feature.
+    """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return write_bytes(_BYTES_LIST, write_bytes(_FIRST, bytes(value))), None
     if isinstance(value, str):

@@ -22,7 +22,7 @@ class Peers(NamedTuple):
     Args:
         live: Number of open connections.
         seen: Number of connections so far.
-        opened: Number of connections so far, including connections that are still being established.
+        opened: Number of all connections so far. A connection counts as soon as the other end connects, before the handshake.
         strangers: Number of connections to programs that do not speak the transport's protocol. The other fields do not count these
             connections.
     """
@@ -89,7 +89,7 @@ class TransportSender(TransportEnd, Protocol):
         """Return the number of messages that have not left this process, as far as the transport knows."""
 
     def settle(self, timeout: float) -> None:
-        """Wait at most ``timeout`` seconds until the transport passes no more messages to disconnected peers."""
+        """Wait until the transport has noticed all disconnected peers, and gives them no more messages; at most ``timeout`` seconds."""
 
     def unread(self) -> bool:
         """Return whether a receiver has unread messages that are lost if this end closes now."""
@@ -112,7 +112,7 @@ class TransportReceiver(TransportEnd, Protocol):
         """
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
-        """Return the source of the last received message; ``None`` if the transport does not report sources."""
+        """Return the source of ``frames``, the message that was received last; ``None`` if the transport does not report sources."""
 
     def times_used(self, connection: Hashable) -> int:
         """Return the number of connections that have had this identifier. Identifiers of closed connections can be reused."""
