@@ -1,7 +1,7 @@
 """Decode several images into rows of a batch: first read all headers, then draw all random boxes, then decode the pixels.
 
 The C extension decodes many JPEGs in two calls, without the GIL. Other images are decoded one by one. Without the C extension, all images
-are decoded one by one. The pixels and errors are the same in both cases.
+are decoded one by one. The errors are the same in both cases; pixels can differ by a level or two (docs/adr/0008-jpeg-extension.md).
 """
 
 from __future__ import annotations
