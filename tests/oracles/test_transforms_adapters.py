@@ -289,7 +289,7 @@ def test_masks_of_any_kind_are_scaled_without_mixing_values(kind):
     ids=str,
 )
 def test_boxes_that_nobody_has_named_are_an_error_if_pixels_are_moved(stage):
-    with pytest.raises(ValueError, match="this stage moves pixels, but not the boxes in the field 'boxes'; boxes='boxes' has them"):
+    with pytest.raises(ValueError, match="this stage moves pixels, but not the boxes in the field 'boxes'; pass boxes='boxes' so that"):
         stage(SAMPLES[0], np.random.default_rng(0))
 
 
