@@ -316,7 +316,7 @@ def test_what_was_written_comes_back(tmp_path):
         (
             {"x": np.zeros((0, 4))},
             None,
-            r"field 'x' is an array of shape \(0, 4\); MDS supports arrays of up to 63 axes, which are not empty",
+            r"field 'x' is an array of shape \(0, 4\); MDS supports only non-empty arrays of up to 63 axes",
         ),
         ({"x": np.array(["a"])}, None, r"field 'x' is <U1 \(1,\), for which MDS has no encoding;"),
         ({"x": (1, 2)}, None, "field 'x' is a tuple, for which MDS has no encoding; make it an array of numbers, a str or bytes"),

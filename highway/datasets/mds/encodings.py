@@ -218,7 +218,7 @@ def _as_json(name: str, value: Any) -> bytes:
 
 def _as_ndarray(name: str, value: np.ndarray) -> bytes:
     if value.size == 0 or value.ndim > 63:
-        raise ItemError(f"field {name!r} is an array of shape {value.shape}; MDS supports arrays of up to 63 axes, which are not empty")
+        raise ItemError(f"field {name!r} is an array of shape {value.shape}; MDS supports only non-empty arrays of up to 63 axes")
     kind = next(kind for kind, dtype in enumerate(_LENGTHS) if max(value.shape) <= np.iinfo(dtype).max)
     little = value.astype(value.dtype.newbyteorder("<"), copy=False)
     return bytes([_NUMBERS[value.dtype.name], value.ndim << 2 | kind]) + np.array(value.shape, _LENGTHS[kind]).tobytes() + little.tobytes()
