@@ -78,3 +78,5 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     main(parser.parse_args())
+    if dist.is_initialized():
+        dist.destroy_process_group()

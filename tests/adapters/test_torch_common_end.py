@@ -140,6 +140,37 @@ SLOW = """
     leave()
 """
 
+EXIT = """
+    import atexit
+    atexit.register(lambda: leave_loop())  # registered first, so called last
+    import sys, time
+    import torch.distributed as dist
+    from highway.adapters.torch import to_device
+
+    class Late:
+        "Releases the GIL while Python exits."
+
+        def __init__(self):
+            self.sleep = time.sleep
+
+        def __del__(self):
+            self.sleep(0.1)
+
+    def leave_loop():
+        for batch in to_device(range(5), "cpu", end_together=True):
+            if batch == 3:
+                break
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:  # the exchange of the next batch ends
+            pass
+
+    dist.init_process_group("gloo")
+    with open(f"{sys.argv[1]}/{dist.get_rank()}.json", "w") as file:
+        file.write("{}")
+    late = Late()
+    sys.setswitchinterval(1000)  # other threads get the GIL only while the main thread waits
+"""
+
 
 def run(folder, *parts):
     """Run a script on three ranks, and return the results of each rank."""
@@ -188,6 +219,11 @@ def test_a_rank_that_left_its_loop_or_ended_is_an_error_on_the_other_ranks(tmp_p
     assert "rank 0 of 3 is at batch 0 of loop 1, but other ranks are at other batches (batches 0 to 4, loops 0 to 1)" in found[0][1]
     for _, error in found[1:]:
         assert "waited at batch 0 of loop 1 to learn whether all ranks have this batch, but another rank has ended; find" in error
+
+
+@pytest.mark.slow
+def test_a_script_that_leaves_its_loop_can_exit_while_the_exchange_of_the_next_batch_ends(tmp_path):
+    assert run(tmp_path, EXIT) == [{}] * 3  # and no process aborts
 
 
 @pytest.mark.slow

@@ -146,6 +146,7 @@ SCRIPT = """
     if rank == 0:
         print(json.dumps(found), flush=True)
     dist.barrier()
+    dist.destroy_process_group()
 """
 
 

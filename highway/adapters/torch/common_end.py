@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -45,7 +46,7 @@ def ranks_of(group: dist.ProcessGroup | None, timeout: float) -> Callable[[], _R
 
 
 # The keys are groups of all ranks (dist.group.WORLD).
-_known: WeakKeyDictionary[Any, dict[tuple[tuple[int, ...], float], _Ranks]] = WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[int, ...], float], _Ranks]] = weakref.WeakKeyDictionary()
 
 
 class _Ranks:
@@ -59,9 +60,15 @@ class _Ranks:
         limit = timedelta(seconds=timeout + _CONNECTING)
         self._group = dist.new_group(list(members), limit, "gloo", use_local_synchronization=True)
         self._store = dist.PrefixStore("highway", dist.distributed_c10d._get_process_group_store(self._group))
+        self._used = list[tuple[torch.Tensor, Any]]()  # the tensors of earlier exchanges, with the works of gloo
 
     def begin(self, numbers: list[int]) -> _Exchange:
-        return _Exchange(torch.tensor(numbers), self._group)
+        done = [number for number, (_, work) in enumerate(self._used) if work.is_completed()]
+        least = self._used.pop(done[0])[0] if done else _tensor_for_gloo(len(numbers))
+        work: Any = dist.all_reduce(least.copy_(torch.tensor(numbers)), dist.ReduceOp.MIN, group=self._group, async_op=True)
+        exchange = _Exchange(least, work)
+        weakref.finalize(exchange, self._used.append, (least, work)).atexit = False
+        return exchange
 
     def wait_for(self, batch: str) -> None:
         self._store.set(str(self.rank), batch)
@@ -71,10 +78,21 @@ class _Ranks:
         return [rank for rank in self._members if there.get(rank) != batch.encode()]
 
 
+def _tensor_for_gloo(size: int) -> torch.Tensor:
+    """Create a tensor that is never deleted.
+
+    A thread of gloo that releases the last reference to a tensor waits for the GIL. If Python exits meanwhile, the process aborts.
+    """
+    tensor = torch.zeros(size, dtype=torch.float64)
+    owner = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+    owner.grad = tensor  # a reference of C++, for which no code needs the GIL
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+    return tensor
+
+
 class _Exchange:
-    def __init__(self, least: torch.Tensor, group: dist.ProcessGroup) -> None:
-        self._least = least
-        self._work: Any = dist.all_reduce(least, dist.ReduceOp.MIN, group=group, async_op=True)
+    def __init__(self, least: torch.Tensor, work: Any) -> None:
+        self._least, self._work = least, work
 
     def has_started(self) -> bool:
         return True
@@ -86,5 +104,4 @@ class _Exchange:
             if self._work.is_completed():
                 raise
             return None
-        numbers: list[int] = self._least.tolist()
-        return numbers
+        return [int(number) for number in self._least.tolist()]
