@@ -53,12 +53,14 @@ class Augmentations:
             ``(N, H, W)`` with one mask for each of N objects. For a batch, it is an array with a first batch axis, or a list of arrays. Any
             dtype is allowed. Values are never interpolated.
         with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows in these fields are removed, too. The fields
-            of ``points`` and ``mask`` can be in this list. ``None`` means that there are no such fields. If boxes can be removed, and the
-            first item with boxes has such a field, an error is raised.
+            of ``points`` and ``mask`` can be in this list. With ``None``, this stage assumes that there are no such fields. If a transform
+            can remove boxes, this assumption is checked: an error is raised if another field of the first item with boxes has as many rows
+            as boxes.
         swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye. A pair consists of two indexes.
             For points ``(N, K, 2)``, an index selects one of the K points of an object. For points ``(N, 2)``, it selects one of the N
             points of the image.
-        with_points: Fields with one entry per point, ``(N, K)`` or ``(N,)``. Entries are swapped and removed together with their points.
+        with_points: Fields with one entry per point, ``(N, K)`` or ``(N,)``. If a point is swapped or removed, its entry is swapped or
+            removed, too.
         visibility: A field with one value per point, as in COCO. If a point is outside the image after any of the transforms, its value
             becomes 0.
         keep: How to treat boxes and points outside the image. Boxes are always clipped to the image. A box that is completely outside
@@ -75,8 +77,8 @@ class Augmentations:
         ConfigError: ``transforms`` contains an object that is not a transform; a transform or a parameter needs ``boxes`` or ``points``,
             which is not given; or a parameter is not valid (on construction).
         KeyError: a field does not exist.
-        ValueError: an array is not an image or is ambiguous, the new images of a batch differ in shape, or annotations do not fit the
-            images.
+        ValueError: an array is not an image, or could be both an image and a batch; the new images of a batch differ in shape; or
+            annotations do not fit the images.
 
     >>> batch = np.zeros((16, 32, 32, 3), np.uint8), np.arange(16)
     >>> augment = Augmentations([RandomCrop((24, 24)), FlipX()])
@@ -211,7 +213,7 @@ class Augmentations:
             belongs.update({role: rows_where(belongs[role], stay) for role in together})
 
     def _mirrors(self, params: Any, size: Size) -> bool:
-        """Return whether the transforms mirror an image: three of its corners then change from clockwise to anticlockwise order."""
+        """Return whether the transforms mirror an image. If so, three of its corners change from clockwise to anticlockwise order."""
         height, width = size
         corners = np.array([[0, 0], [width, 0], [0, height]], np.float32)
         first, right, below = self._chain.points(corners, params, size).astype(np.float64)

@@ -50,8 +50,8 @@ class Batch(RaggedOptions, _OfSamples):
         fill: Padding value, as one number, or as a dict from fields to numbers.
 
     Yields:
-        Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
-        tuple keeps its type, and its inner fields are stacked. If items are tuples, the counts and offsets come after all other fields. The
+        Items of the samples' type, with a batch axis in each field. Python ints become int32, and Python floats become float32. If a field
+        is a dict or a tuple, its inner fields are stacked. If items are tuples, the counts and offsets come after all other fields. The
         passport (the metadata of an item) contains the epoch, origin and times of the first sample. Its index is the index of the batch in
         the epoch, from 0. Its keys are the keys of all samples.
 
@@ -132,12 +132,12 @@ class Bucket(RaggedOptions, _OfLengths):
         boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets, for lengths below 64,
             from 64 to 127, and of at least 128.
         batch_sizes: For each bucket, the number of samples per batch. For example, two boundaries need three batch sizes.
-        by: The length of a sample: the name or index of a field that has this length, or a function that returns the length for a
-            sample. By default, the first field of a tuple or list, or a sample that is a single value.
+        by: The length of a sample: the name or index of a field that has this length, or a function that returns the length for a sample.
+            By default, the length of the first field of a tuple or list, or the length of a sample that is a single value.
         drop_last: Whether to drop the batches that are not full at the end of an epoch.
         pad_to_boundary: Whether to pad ragged fields to the greatest length of their bucket, which is its upper boundary minus 1.
-            Otherwise, they are padded to the greatest length in the batch. With ``True``, a sample in the last bucket raises an error,
-            because this bucket has no upper boundary.
+            Otherwise, they are padded to the greatest length in the batch. The last bucket has no upper boundary. Therefore, with ``True``,
+            a sample in the last bucket raises an error.
         ragged: How to stack ragged fields; see :class:`Batch`. ``None``: stack samples without padding.
         fields: The ragged fields, by name or index. ``None``: all fields that have at least one axis.
         multiple: The length of padded fields is rounded up to a multiple of this number.
@@ -255,9 +255,9 @@ class Unbatch:
             fields.
 
     Yields:
-        Items of the batches' type, without the batch axis. The passport (metadata) of a sample is a copy of the passport of its batch. Its
-        index is the index of the sample in the epoch, from 0. If the batch has one key per sample, the sample gets its own key; otherwise,
-        it gets all keys of the batch.
+        Items of the batches' type, without the batch axis. The passport (metadata) of a sample is a copy of the passport of its batch,
+        except for the index and the keys. The index is the index of the sample in the epoch, from 0. If the batch has one key per sample,
+        the sample gets its own key. Otherwise, it gets all keys of the batch.
 
     Raises:
         ValueError: the fields of a batch differ in the length of their first axis, or counts or offsets do not fit the values.

@@ -21,7 +21,7 @@ from highway.reading.plan import RowRanges
 from highway.reading.share import CacheOrder
 from highway.stores.url import is_url
 
-_AT_EPOCH = "at epoch"  # marks a state at the beginning of an epoch. When a run resumes from it, the cache might be complete
+_AT_EPOCH = "at epoch"  # marks a state at the beginning of an epoch. A run that resumes from such a state can use a complete cache
 
 
 @dataclass
@@ -93,24 +93,25 @@ class Cache:
     same folder run without a cache. At the beginning of each epoch, these processes check whether the cache is complete. If it is complete,
     they use it. If the samples do not fit into ``budget``, highway logs a warning once, and every epoch runs all stages.
 
-    **Ranks.** If the first stage is a reader, a rank reads the same samples in every epoch: the samples that it would read in epoch 0.
-    These samples depend only on the seed and the number of ranks. The order of an epoch is the same with and without a complete cache.
-    Therefore, all ranks together always read all samples. This is true even if one rank has no cache, because its samples do not fit into
-    ``budget``, or if its cache lacks samples that were skipped. Other sources, such as ``Mix``, give a rank different samples in each
-    epoch. If such a source runs on several ranks, and the cache is not complete after the first epoch, the run raises ``ConfigError``.
+    **Ranks.** If the first stage is a reader, a rank reads the same samples in every epoch: the samples that it would read in epoch 0. The
+    order of an epoch is the same with and without a complete cache. Therefore, all ranks together read all samples in each epoch, even if
+    one rank has no cache because its samples do not fit into ``budget``. Other sources, such as ``Mix``, give a rank different samples in
+    each epoch. If such a source runs on several ranks, and the cache is not complete after the first epoch, the run raises ``ConfigError``.
+    Otherwise, the ranks together would read some samples twice, and others never.
 
-    **Samples that cannot be read.** If samples are skipped because of ``on_error="skip"``, the cache requests these samples again in the
-    next epoch. A sample that fails twice is not requested again. If a reader yields batches, the next sample of the epoch replaces a
-    skipped sample. The counter ``skipped`` of the stage ``Cache.epochs`` counts the missing samples of each epoch. The cache verifies each
-    sample when the sample is first read. If samples of the cache are damaged, highway logs a warning, and the stages before the cache
-    create these samples again.
+    **Samples that cannot be read.** If samples are skipped because of ``on_error="skip"``, the next epoch tries to read these samples
+    again. A sample that fails twice is not tried again. If a reader yields batches, the next sample of the epoch replaces a skipped sample.
+    The counter ``skipped`` of the stage ``Cache.epochs`` counts the missing samples of each epoch. The cache verifies the checksum of each
+    sample when the sample is first read from the cache. If samples of the cache are damaged, highway logs a warning, and the stages before
+    the cache create these samples again.
 
-    **Resume.** If a run is interrupted while it writes the cache, the resumed run repeats this epoch from its beginning, and fills the
-    cache. If a cache in a folder is complete, a run resumes at once. If the cache is in memory, the resumed run first reads an epoch to
-    fill the cache, and does not yield this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
+    **Resume.** If a run is interrupted while it writes the cache, the resumed run repeats this epoch from its beginning. If a cache in a
+    folder is complete, a run resumes at once. A cache in memory is lost, so the resumed run first reads an epoch to fill the cache again.
+    It does not yield the items of this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
 
-    If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder. It does
-    not raise this error if all of these conditions are true:
+    If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder. The
+    reason is that a resumed run could find a complete cache with a different order. ``state_dict()`` does not raise this error if all of
+    these conditions are true:
 
     - The first stage is a reader without ``shuffle="blocks"``.
     - All other stages before the cache are maps, which return one output for each input.
@@ -132,9 +133,9 @@ class Cache:
         key: A text that identifies the cached data. Change it when the data changes. It is required if highway cannot detect whether the
             stages before the cache have changed.
         batched: Whether the inputs are batches. With ``True``, output batches have the size of the input batches. With ``False`` and
-            without ``batch_size``, each output is a sample of the same type as the input, with read-only arrays. With ``None``, highway
-            decides by the stages before the cache, such as :class:`Batch`, readers or :class:`Unbatch`, or by the keys and fields of the
-            first item.
+            without ``batch_size``, each output is a sample of the same type as the input, with read-only arrays. With ``None``, stages
+            before the cache determine this, such as readers, :class:`Batch` or :class:`Unbatch`. If there is no such stage, the keys and
+            fields of the first item determine it.
 
     Yields:
         Tuples, lists or dicts like the inputs. The passport (the metadata of an item) contains the epoch, the index within the epoch, and

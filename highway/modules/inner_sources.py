@@ -85,9 +85,9 @@ class InnerSource:
 
 
 def remade(source: Any, lineage: list[Any]) -> Stamped:
-    """Create an item of a source again. ``lineage`` is the result of ``as_json`` for the item's passport.
+    """Create an item of a source again. ``lineage`` is the item's passport, as :func:`highway.engine.resume.as_json` returns it.
 
-    This function does not iterate over the source, so it works even if the source has ended. See :func:`highway.engine.resume.as_json`.
+    This function does not iterate over the source, so it works even if the source has ended.
 
     Raises:
         PipelineError: the source cannot create its items again.
@@ -222,7 +222,7 @@ class SourceInEpochs:
         Return whether the source is within an epoch now.
 
         Raises:
-            EndOfStream: the source is a pipeline that had ended before its first epoch here.
+            EndOfStream: the source is a pipeline that had ended before this component read its first epoch.
         """
         if self.is_inside or self.is_over:
             return self.is_inside
@@ -348,7 +348,7 @@ def all_in_epochs(owner: str, sources: Sequence[Any], context: Context, states: 
 
 
 def drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
-    """Return a component for one pass. For each later pass, pipelines and dataclasses with a seed are copied with a new seed.
+    """Return the component for one pass. For each pass after the first, pipelines and dataclasses with a seed are copied with a new seed.
 
     Args:
         op: The component.

@@ -34,7 +34,7 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 1.0  # when drained: maximum seconds to read from senders that do not wait until their messages are read
+LAST_CALL = 1.0  # when drained: maximum seconds to read after all senders that wait for this receiver have finished
 LEAVE = 20.0  # when drained: maximum seconds to read messages in total
 AT_ONCE = 16  # maximum number of items between two checks of the senders
 QUIET = 0.02  # seconds to wait for a message before the source assumes that no more messages have arrived
@@ -46,9 +46,9 @@ class ZMQSource:
     """Receive items from other processes.
 
     The source ends when its senders have announced their end. A :class:`ZMQSink` announces its end. Senders that use the package tensorcom
-    do not announce their end. If the pipeline is drained, the source first reads the messages that have already arrived. An item from a
-    :class:`ZMQSink` keeps its passport. The ``counters`` of the stage count missing and repeated messages, and list the ``bound``
-    addresses. highway logs a warning for the first missing or repeated message.
+    do not, so the source then waits for more messages until it is stopped. If the pipeline is drained, the source first reads the messages
+    that have already arrived. An item from a :class:`ZMQSink` keeps its passport. The ``counters`` of the stage count missing and repeated
+    messages, and list the ``bound`` addresses. highway logs a warning for the first missing or repeated message.
 
     Args:
         url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``. The scheme of such a URL determines the
@@ -110,7 +110,7 @@ class ZMQSource:
             finishes=True,
             numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # with several senders, items are not in order
             skips_epochs=False,  # the senders control the epochs
-            on_demand=True,  # while the sink of this pipeline waits for receivers, the senders give their items to other processes
+            on_demand=True,  # while this pipeline's sink waits for receivers, this source takes no items from the senders
             start_threads=partial(opener_of(self.link.transport).start_threads, self.link),
         )
 

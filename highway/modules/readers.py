@@ -105,7 +105,7 @@ class ImageReader(DecodeOptions, Batching, _OfImages):
     """Read images and yield batches without labels.
 
     The images are decoded directly into the batch, on all cores. Crops and flips depend on the seed and on the position of the image in the
-    epoch, not on the rank that reads the image. Order, ranks and skipped samples are the same as for :class:`Reader`.
+    epoch, not on the rank that reads the image. For the order, ranks and skipped samples, see :class:`Reader`.
 
     Args:
         data_dir: A folder of images; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``; or a dataset of

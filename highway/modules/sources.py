@@ -47,7 +47,7 @@ class OfSources:
     sources: Annotated[list[Component], Predicate(bool, "at least one")]
 
     in_step: ClassVar[bool] = False  # whether the n-th items of all sources become one item
-    skips: ClassVar[bool] = True  # whether each source begins its next epoch if a loop ends early; if not, the remaining items are read
+    skips: ClassVar[bool] = True  # whether the sources skip the rest of an epoch if its loop ends early; if not, the rest is read
 
     def __post_init__(self) -> None:
         for position, source in enumerate(self.sources):
@@ -179,7 +179,8 @@ class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
     Dicts are merged. Lists are concatenated to a list. Any other items are concatenated to a tuple, and an item that is not a tuple or list
-    counts as one field. The keys come from the first source. Epochs are as for :class:`Concat`, except that ``strict`` determines the last.
+    counts as one field. The keys come from the first source. Each source yields its epochs as in :class:`Concat`. ``strict`` determines
+    which epoch is the last.
 
     Args:
         strict: Whether an error is raised if the sources differ in length or in number of epochs. With ``False``, an epoch ends when the
@@ -248,19 +249,18 @@ class Mix(OfSources):
     If at least one source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines when this epoch ends,
     as in :class:`~highway.datasets.mixing.mixed.MixedDataset`. For a source that does not number its epochs, such as a list, each pass over
     the source counts as one epoch. If no source numbers its epochs, the mix has one epoch. For data with random access, use a reader of a
-    ``MixedDataset`` instead. Such a reader divides the mix among the ranks. After any number of samples, the number of samples from each
-    dataset differs from the dataset's share by at most two.
+    ``MixedDataset`` instead, which divides the mix among the ranks.
 
     Args:
         weights: Relative frequency of each source, above 0.
         by_size: Whether the probability of a source is proportional to the number of its remaining items. All interleavings of the sources
             are then equally likely. The lengths of all sources must be known, and ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
-        stop: When an epoch of the mix ends. A source is *complete* if it is selected after it has yielded, in this epoch of the mix, as
-            many items as one of its own epochs has. ``"all"``: when all sources are complete; complete sources are skipped. ``"first"``:
-            when a source is complete. ``"restart"``: when all sources are complete; a source that ends continues with its next epoch.
-            With ``"first"`` and ``"restart"``, the next epoch of the mix begins at the next item of each source. If a loop ends early, the
-            remaining items of the epoch are read and dropped. With ``"all"``, they are skipped.
+        stop: When an epoch of the mix ends. A source is *complete* if it is selected again after it has yielded, in this epoch of the mix,
+            as many items as its own epoch has. ``"all"``: when all sources are complete; complete sources are skipped. ``"first"``: when a
+            source is complete. ``"restart"``: when all sources are complete; a source that ends continues with its next epoch. With
+            ``"first"`` and ``"restart"``, the next epoch of the mix begins at the next item of each source. If a loop ends early with
+            ``"all"``, the remaining items of the epoch are skipped. With the other values, they are read and dropped.
 
     Raises:
         ConfigError: the weights do not fit the sources; or ``by_size`` is given with ``weights``, with another ``stop`` than ``"all"``, or

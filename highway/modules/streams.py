@@ -20,8 +20,8 @@ from highway.parameters.ranges import Count, Range, Seed
 class Shuffle:
     """Shuffle items with a buffer. Fill the buffer, then repeatedly yield a random item of the buffer and add the next input.
 
-    At the end of each epoch, yield the remaining items in random order. Epochs are therefore not mixed if the items contain
-    their epochs, as the items of readers do.
+    At the end of each epoch, yield the remaining items in random order. Therefore, items of different epochs are not mixed. This requires a
+    source whose items contain their epochs, such as a reader.
 
     Args:
         buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.

@@ -41,10 +41,8 @@ class Departure:
     def held(self) -> int:
         """Maximum number of messages that the process lost: messages that it received, but neither sent nor processed.
 
-        If the process neither failed nor was stopped too early, the number is 0. Otherwise, it is the number of received messages minus the
-        number of sent messages, or minus the number of items that the last stage has processed if this is larger. If the process has
-        reported statistics, the number is at most the number of messages that fit into the process: in the queues, one in the source, one
-        in the sink, and the messages that arrived while the source was ending.
+        0 unless the process failed or was stopped too early. Otherwise, the number is an estimate: received messages minus sent or
+        processed messages, but at most the number of messages that fit into the process.
         """
         if not (self.failed or self.unfinished):
             return 0
@@ -154,7 +152,7 @@ def _reasons(
     )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
-    # A restarted subscriber adds the messages that its earlier process had received to its count ``late``, so this count is too high.
+    # After a restart, a subscriber counts the messages that its earlier process received as ``late``, so this count is too high.
     is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
     for name, why in (("late", "were sent before a subscriber was connected"), ("gaps", "were missed by a subscriber that was too slow")):
         count = sum(int(one.get(name, 0)) for one in counters)

@@ -14,7 +14,7 @@ from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
 from highway.topology.wiring import Wiring
 
-WINDOW = 3.0  # the counts of missing messages in this many seconds before and after the end of a process are compared
+WINDOW = 3.0  # seconds before and after the end of a process in which the numbers of missing messages are compared
 REFILL = 1.0  # after the end of a process, the number of messages in transit returns to its level within this many seconds
 
 _OVER = ("ended", "failed", "waiting")

@@ -91,9 +91,9 @@ def check_folder(url: str, path: str) -> None:
 
 
 def check_free(url: str, path: str) -> None:
-    """Raise LinkError if a process listens on a path, because ZeroMQ would silently replace the socket of that process.
+    """Raise LinkError if a process listens on a path. ZeroMQ would silently replace the socket of that process.
 
-    The check is repeated for half a second, because ZeroMQ can still be closing an earlier socket in the background.
+    The check is repeated for half a second, because ZeroMQ closes sockets in the background, and may still be closing an earlier socket.
     """
     user = None
     for _ in range(LOOKS):
@@ -109,7 +109,7 @@ def check_free(url: str, path: str) -> None:
 
 
 class SocketFile(NamedTuple):
-    """The file of a UNIX socket. ZeroMQ does not remove the file, because another socket might already use the path."""
+    """The file of a UNIX socket. ZeroMQ does not remove the file, so highway removes it, unless another socket already uses the path."""
 
     path: str
     number: int  # inode number

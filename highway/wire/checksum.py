@@ -2,8 +2,8 @@
 
 The checksum of an array is at the end of the array's header, after the dimensions. tensorcom ignores the checksum.
 
-The last 16 bytes of the header's chunk are ``~HwXxh3~`` and a hash: the little-endian xxh3_64 of the header before these bytes, and of the
-data. Files of tensorcom or of highway 0.1.0 have no checksums, and are read without a check. Messages on the wire have no checksums.
+A checksum has 16 bytes: ``~HwXxh3~`` and a little-endian xxh3_64 hash. The hash covers the header before these bytes, and the data. Files
+of tensorcom or of highway 0.1.0 have no checksums, and are read without a check. Messages on the wire have no checksums.
 """
 
 from __future__ import annotations

@@ -97,11 +97,11 @@ def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[i
 
 
 def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> bytearray:  # noqa: E741 - tensorcom's name
-    """Return arrays as one buffer.
+    """Return arrays as one buffer. Raises the errors of :func:`encode_list`.
 
     Args:
         l: The arrays.
-        infos: A name of up to 8 ASCII characters for each array. If given, the number of names must equal the number of arrays.
+        infos: A name of up to 8 ASCII characters for each array.
 
     >>> len(encode_buffer([np.uint8([1, 2])]))
     160
@@ -164,7 +164,7 @@ def read_chunk(stream: BinaryIO) -> bytes | bytearray | None:
 
 
 def write(stream: BinaryIO, l: Sequence[Array], infos: Sequence[str] | None = None) -> None:  # noqa: E741 - tensorcom's name
-    """Write arrays to a stream.
+    """Write arrays to a stream. Raises the errors of :func:`encode_list`.
 
     Args:
         stream: A binary file.
@@ -210,13 +210,16 @@ def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
 
 
 def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | None = None, nocheck: bool = False) -> None:
-    """Write arrays to a file. The name must end in ``.ten``, unless ``nocheck`` is true.
+    """Write arrays to a file. Also raises the errors of :func:`encode_list`.
 
     Args:
         fname: Path of the file.
         *args: The arrays.
         infos: As for :func:`encode_buffer`.
         nocheck: Whether to allow names that do not end in ``.ten``.
+
+    Raises:
+        ValueError: the name does not end in ``.ten``, and ``nocheck`` is false.
 
     >>> save("a.ten", np.uint8([1, 2]), np.float32([0.5]))
     >>> load("a.ten")
@@ -228,7 +231,7 @@ def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | Non
 
 
 def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = False, mmap: bool = False) -> Any:
-    """Return the arrays in a file. The name must end in ``.ten``, unless ``nocheck`` is true.
+    """Return the arrays in a file.
 
     Args:
         fname: Path of the file.
@@ -238,8 +241,9 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
             are used. Do not truncate the file while its arrays are in use: access to a truncated part kills the process.
 
     Raises:
+        ValueError: the name does not end in ``.ten``, and ``nocheck`` is false.
         FrameError: the file is truncated or not tenbin, a checksum does not match, or the names differ from the list ``infos``. The message
-            begins with the file's name.
+            begins with the path of the file.
 
     >>> save("a.ten", np.uint8([1, 2]))
     >>> load("a.ten")

@@ -148,7 +148,7 @@ _BYTE = np.dtype(np.uint8)
 class _First(NamedTuple):
     """The decoded content of a message's first frame, except the number of the message.
 
-    All messages of a sender have the same such content if the items have the same form and no passports.
+    If the items of a sender have the same form and no passports, this content is the same in all its messages.
     """
 
     layout: tenbin.ArrayLayout

@@ -228,9 +228,9 @@ class Connection:
         return data if self.infos is None else tenbin.check_infos(data, list(message.infos), self.infos)
 
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
-        """Send all items of ``source``, and wait until all messages have left this process. Also raises the errors of :meth:`send`.
+        """Send all items of ``source``, and wait until all messages have left this process.
 
-        If the URL has ``?end=1``, send the end message to the receivers.
+        If the URL has ``?end=1``, then send the end message to the receivers. Also raises the errors of :meth:`send`.
 
         Args:
             source: Yields items that :meth:`send` accepts.

@@ -52,7 +52,7 @@ class Envelope(NamedTuple):
         number: The index of the message among the sender's messages, from 0. In an end message: the total number of messages.
         shared: Whether the sender distributes its messages among several receivers. Each receiver then sees gaps between the numbers.
         end: Whether this is an end message, which announces the end of the sender. The arrays of an end message are empty.
-        made: The sender's software for images, and the sender's host. Empty if unknown.
+        made: Two texts: the versions of the sender's image software, and the sender's host. Empty if unknown.
         mark: Whether this is a mark, which tells a leaving receiver that it has read all messages of the sender. The arrays of a mark are
             empty.
         leave: TCP port of the sender's server (:mod:`highway.wire.goodbye`), at which leaving receivers announce themselves. 0: only

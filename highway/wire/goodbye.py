@@ -336,8 +336,8 @@ def path_of(name: bytes) -> str:
 def interface(link: Link, bound: Sequence[str]) -> str:
     """Return the local IP address of a link, or ``""`` if the address is unknown.
 
-    If this end binds, the address is the bound address. If this end connects, the address is the local address of the route to the first
-    peer. For links by name, the address comes from the rendezvous.
+    If this end binds, return the bound address. If this end connects, return the local address of the route to the first peer. For named
+    links, return the address from the rendezvous, the place where the ends publish their addresses.
     """
     locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:

@@ -4,8 +4,8 @@ An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "d
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy would pickle, raise errors on both sides.
 
 Highway 2017 used msgpack before version 1.0, which wrote byte strings as texts. The keys of the first array in a message show whether such
-a version wrote the message. If so, the texts of the message become ``bytes``, as in Highway 2017. A value of a database can lack arrays.
-The texts of such a value become ``bytes`` if a text is not UTF-8, for example a JPEG file.
+a version wrote the message. If so, the texts of the message become ``bytes``. If a value of a database has no arrays, its texts become
+``bytes`` if one of them is not UTF-8, for example a JPEG file.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Passing:
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
         """For each input item, yield the output items, the passport (metadata) of the input item, and its samples.
 
-        At the end, yield the batch of the remaining samples, with an empty passport and no samples.
+        At the end, if samples wait for an output batch, yield this batch, with an empty passport and an empty list.
         """
         for stamped in items:
             item, passport = stamped
@@ -196,7 +196,10 @@ class Passing:
         return self.made(waiting, self.index - 1)
 
     def made(self, came: list[Stamped], index: int | None = None) -> Stamped:
-        """Return the output for one input batch or for several input samples. Without ``index``, the engine sets its index."""
+        """Return the output for one input batch or for several input samples.
+
+        Without ``index``, the engine sets the index of the output.
+        """
         passport = came[-1].passport._replace(made_of=Lineage(tuple(passport for _, passport in came)))
         if self.batched:
             positions = Positions(passport.index, _positions(passport, length(came[0].item) or 0))

@@ -40,8 +40,8 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     versions can return different pixels. If stages draw random numbers, it also includes the seed of the pipeline and the names of these
     stages (:func:`chance`).
 
-    A warning names values whose changes the fingerprint cannot detect: values that cannot be hashed, and values that maps change while they
-    run.
+    Some values cannot be hashed, and maps can change values while they run. The fingerprint cannot detect changes of these values, so a
+    warning names them.
 
     Args:
         components: The stages or components, in order.
@@ -108,7 +108,10 @@ class Share(NamedTuple):
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the share of this rank: the share of the first reader in the source that has several ranks; otherwise, rank 0 of 1."""
+    """Return the rank and world size of the first reader in the source that has several ranks.
+
+    If there is no such reader, return rank 0 of 1.
+    """
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
@@ -135,7 +138,7 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
-    """Yield a text for each shard that changes if the shard changes. For a command (``pipe:``), the text is always the same."""
+    """Yield a text for each shard. If a shard changes, its text changes. The text of a command (``pipe:``) never changes."""
     stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
     for url in urls:
         check_cancelled()

@@ -40,6 +40,8 @@ class Places:
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
         """Return the indexes of the samples to write to the cache: all samples of an item, except samples that replace bad samples.
 
+        A *bad* sample is a sample that the reader could not read.
+
         Args:
             passport: The passport (metadata) of the item.
             count: Number of samples of the item.

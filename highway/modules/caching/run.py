@@ -205,13 +205,11 @@ class CacheRun:
         """Pass the items of an epoch on, and write them to the cache.
 
         If the items do not fit, or if another process writes the cache, only pass them on. If another process has completed the cache,
-        return without outputs. While the cache is written, no state can be saved. A resumed run therefore repeats this epoch, and fills the
-        cache.
+        return without outputs. While the cache is written, this stream has no state, so a resumed run repeats the epoch.
 
         Raises:
             ConfigError: the source gives this rank different samples in each epoch, and the cache of this rank is not complete after the
-                first epoch. Other ranks might repeat the samples of their first epoch. Then some samples would be read twice, and others
-                never.
+                first epoch. The ranks together could then read some samples twice, and others never.
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
@@ -301,7 +299,7 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Complete the cache. If samples were skipped, try again in the next epoch, unless the previous try had all these samples."""
+        """Complete the cache. If samples were skipped, try again, unless this try read no more samples than the previous try."""
         tried, self._old = self._old, None
         whole_epoch = epoch > self._next_epoch  # whether all items of an earlier epoch were dropped
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
@@ -322,7 +320,7 @@ class CacheRun:
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
             if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
-                tried = None  # the cache is from an earlier run, which has also tried epoch 1; so this run tries epoch 1 in any case
+                tried = None  # the old cache is of an earlier run; ignore it, so that this run tries epoch 1 again
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried

@@ -21,8 +21,8 @@ class Peers(NamedTuple):
 
     Args:
         live: Number of open connections.
-        seen: Number of connections so far.
-        opened: Number of all connections so far. A connection counts as soon as the other end connects, before the handshake.
+        seen: Number of connections so far, open or closed, whose handshake succeeded.
+        opened: Number of connections so far, including connections before their handshake.
         strangers: Number of connections to programs that do not speak the transport's protocol. The other fields do not count these
             connections.
     """
@@ -86,10 +86,10 @@ class TransportSender(TransportEnd, Protocol):
         """
 
     def unsent(self) -> int:
-        """Return the number of messages that have not left this process, as far as the transport knows."""
+        """Return the known number of messages that have not left this process."""
 
     def settle(self, timeout: float) -> None:
-        """Wait until the transport has noticed all disconnected peers, and gives them no more messages; at most ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds until the transport gives no more messages to peers that have disconnected."""
 
     def unread(self) -> bool:
         """Return whether a receiver has unread messages that are lost if this end closes now."""

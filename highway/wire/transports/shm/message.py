@@ -41,14 +41,14 @@ class Calls(NamedTuple):
     """The functions that exist in C and in Python.
 
     Args:
-        measured: A function that returns the lengths of frames, and the bytes that the frames need in a slot.
+        measured: Returns the lengths of frames, and the bytes that the frames need in a slot.
         fill: Copies frames of the measured lengths into a slot. Releases the GIL if the frames have more than 128 kB.
-        lend: A function that returns the frames of a message as views of the memory, or ``None`` if the frames do not fit into the memory.
-            When the last view is deleted, ``lend`` calls ``give_back(number)``, on any thread, possibly during a garbage collection.
-        poster: A function that returns a function that sends a packet over a socket without waiting, or raises OSError. Use this function
+        lend: Returns the frames of a message as views of the memory, or ``None`` if the frames do not fit into the memory. When the last
+            view is deleted, ``give_back(number)`` is called. This can happen on any thread, also during a garbage collection.
+        poster: Takes a socket, and returns a function that sends a packet without waiting. The returned function can raise OSError. Use it
             only while the socket is open.
-        reader: A function that returns a function that reads the next packet from a socket, or raises OSError. Use this function only while
-            the socket is open.
+        reader: Takes a socket, and returns a function that reads the next packet. The returned function can raise OSError. Use it only
+            while the socket is open.
     """
 
     measured: Callable[[Sequence[Any]], tuple[tuple[int, ...], int]]

@@ -27,7 +27,7 @@ from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
-SELDOM: Final = 1.0  # maximum seconds of a wait outside a stage; Python handles a Ctrl-C just before a wait only after the wait
+SELDOM: Final = 1.0  # maximum seconds of a wait outside a stage; if Ctrl-C comes just before a wait, Python handles it after the wait
 SOON: Final = 0.005  # seconds between two checks of a busy end for new and lost peers
 HOT: Final = 1 << 20  # bytes, about the size of a core's caches; a slot is still in the caches if fewer bytes were written since
 KEPT: Final = 1 << 31  # bit of a slot number in a receiver's last packet: views still hold the slot

@@ -94,11 +94,10 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
-        # ZeroMQ's default limit for a handshake is 30 s. A shorter limit would refuse slow peers: the process of a peer can be suspended,
-        # and the doorkeeper (the thread that accepts or refuses peers) can wait for the GIL. With the default limit, a stranger that sends
-        # nothing can count as a peer for 30 s, but gets no messages. The domain is a text that tells the doorkeeper the topology file of
-        # this socket. With a domain, libzmq refuses peers that do not speak ZMTP 3. Without a domain, libzmq treats any stream of bytes
-        # that is not ZMTP 3 as ZMTP 1.
+        # ZeroMQ's default limit for a handshake is 30 s. A shorter limit would refuse slow peers, because a peer's process can be
+        # suspended, and the doorkeeper (the thread that accepts or refuses peers) can wait for the GIL. The domain is a text that tells the
+        # doorkeeper the topology file of this socket. With a domain, libzmq refuses peers that do not speak ZMTP 3. Without a domain, it
+        # would treat any other bytes as ZMTP 1.
         _, self.socket.zap_domain = context.credentials(self.link)
         if options.peers == "highway":
             if self.link.bind:

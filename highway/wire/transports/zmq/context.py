@@ -128,9 +128,8 @@ def start_doorkeeper() -> None:
 def settle(timeout: float) -> None:
     """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their pending commands, and the commands that these cause.
 
-    When the connection of a probe socket fails, the probe's thread has finished all earlier commands. Three rounds are needed, because the
-    end of a connection causes three commands, one after another. The connection's thread sends the first command to the thread of the bound
-    address. This thread answers with the second command. The third command goes to the socket.
+    For each thread, a probe socket connects to an address that does not exist. When the connection fails, the thread has finished all
+    earlier commands. Three rounds are needed, because the end of a connection causes three commands, one after another.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):
