@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -146,6 +148,9 @@ def _parts(sharding: Any, ndim: int) -> int:
     return len(rows)
 
 
+_EXIT_TIMEOUT = 5.0  # maximum seconds that Python waits at its exit for exchanges that are still running
+
+
 @functools.cache
 def _processes() -> _Processes | None:
     """Return the processes of JAX, or ``None`` if there is only one."""
@@ -168,6 +173,7 @@ class _Processes:
         mesh = jax.sharding.Mesh(np.reshape(devices, (self.world_size, -1)), ("processes", "devices"))
         self._own = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("processes"))
         self._gather = jax.jit(lambda reports: reports, out_shardings=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+        atexit.register(_end_exchanges)
 
     def begin(self, numbers: list[int]) -> _Exchange:
         return _Exchange(lambda: self._gather(jax.make_array_from_process_local_data(self._own, np.array([numbers], np.int32))))
@@ -179,7 +185,7 @@ class _Processes:
         return []
 
 
-class _Exchange:
+class _Exchange(threading.Thread):
     """An exchange on a separate thread, because waiting for JAX has no time limit, and Ctrl-C does not interrupt it.
 
     On GPUs and TPUs, the call that starts the computation returns at once. On CPUs, it might return only after all processes have called
@@ -187,29 +193,44 @@ class _Exchange:
     """
 
     def __init__(self, gather: Callable[[], Any]) -> None:
-        self._gather, self._has_started = gather, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="end_together", daemon=True)
-        self._thread.start()
+        super().__init__(name="end_together", daemon=True)
+        self._gather, self._gather_has_returned = gather, threading.Event()
+        self.start()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         self._reports: Any = None
         self._error: Exception | None = None
         try:
             self._reports = self._gather()
-            self._has_started.set()
+            self._gather_has_returned.set()
             self._reports.block_until_ready()
         except Exception as error:
             self._error = error
-            self._has_started.set()
+            self._gather_has_returned.set()
 
     def has_started(self) -> bool | None:
-        return self._has_started.wait(1) or None
+        return self._gather_has_returned.wait(1) or None
 
     def wait(self) -> list[int] | None:
-        self._thread.join(1)
-        if self._thread.is_alive():
+        self.join(1)
+        if self.is_alive():
             return None
         if self._error is not None:
             raise self._error
         numbers: list[int] = np.asarray(self._reports.addressable_data(0)).min(axis=0).tolist()
         return numbers
+
+
+def _end_exchanges() -> None:
+    """At the exit of Python, wait until the exchanges that are still running have ended.
+
+    If a thread returns from JAX's C++ code while Python exits, the process aborts. An exchange ends at the latest when another process
+    ends. The processes end after ``jax.distributed.shutdown()``, which waits for all of them.
+    """
+    if exchanges := [thread for thread in threading.enumerate() if isinstance(thread, _Exchange)]:
+        try:
+            jax.distributed.shutdown()
+        finally:
+            deadline = time.monotonic() + _EXIT_TIMEOUT
+            for exchange in exchanges:
+                exchange.join(max(0.0, deadline - time.monotonic()))
