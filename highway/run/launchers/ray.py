@@ -22,7 +22,7 @@ from highway.run.engines import LiveEngine, Option, Show
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers.ray_agent import RayAgent, last_counts
 from highway.run.launchers.ray_metrics import RayMetrics
-from highway.run.launchers.ray_nodes import check_nodes
+from highway.run.launchers.ray_nodes import check_nodes, has_labels
 from highway.run.remote import News, RemoteProcess
 from highway.run.supervise import HIGHWAY
 from highway.topology.apart import problems_apart
@@ -98,12 +98,13 @@ def _look(host: str, port: int) -> None:
 
 
 class Needs(NamedTuple):
-    """Resources that a process needs on a node. With ``cpus=None``, it needs one free core to get a node, but then holds no core."""
+    """What a process needs on a node. With ``cpus=None``, it needs one free core to get a node, but then holds no core."""
 
     cpus: float | None
     gpus: float
     memory: float = 0.0  # bytes
     is_additional: bool = False  # a replica above the minimum of ``autoscale``, without which the run continues
+    labels: Mapping[str, str] = {}  # label selectors that the node must match
 
     def of_node(self, placed: bool = False) -> dict[str, float]:
         """Return the resources that must be free on a node, by Ray's names. If ``placed``, return the resources that the process holds."""
@@ -114,18 +115,23 @@ _UNITS = {"CPU": (1, "cores"), "GPU": (1, "GPUs"), "memory": (1e6, "MB of memory
 
 
 def no_room(
-    nodes: Mapping[str, Mapping[str, float]], free: Mapping[str, float], running: Sequence[tuple[str, Needs]], waiting: Mapping[str, Needs]
+    nodes: Mapping[str, Mapping[str, float]],
+    labels: Mapping[str, Mapping[str, str]],
+    free: Mapping[str, float],
+    running: Sequence[tuple[str, Needs]],
+    waiting: Mapping[str, Needs],
 ) -> str:
     """Return an error message if the waiting processes can never get a node, otherwise an empty text.
 
-    They can never get a node if no node is large enough, or if only processes of this run hold the resources. Additional replicas can wait
-    until the end of the run.
+    They can never get a node if no node with their labels is large enough, or if only processes of this run hold the resources. Additional
+    replicas can wait until the end of the run.
 
     Args:
         nodes: The resources of each node. The keys are the addresses of the nodes. The resources have Ray's names.
+        labels: The labels of each node. The keys are the addresses of the nodes.
         free: Free resources of the cluster.
         running: The processes of the run that have a node: the address of the node, and the resources of the process.
-        waiting: The resources that each waiting process requires. The keys are the names of the processes.
+        waiting: The resources and labels that each waiting process requires. The keys are the names of the processes.
     """
     waiting = {name: needs for name, needs in waiting.items() if not needs.is_additional}
     left = {address: dict(node) for address, node in nodes.items()}
@@ -136,33 +142,48 @@ def no_room(
     others = any(sum(node.get(name, 0) for node in left.values()) - free.get(name, 0) > 0.01 * unit for name, (unit, _) in _UNITS.items())
     # If other programs use the cluster, they can end and free their resources. Then compare with the whole size of each node.
     room = nodes if others else left
-    hopeless = {name: needs for name, needs in waiting.items() if not any(_fits(needs, node) for node in room.values())}
+    hopeless = {
+        name: needs for name, needs in waiting.items() if not any(_fits(needs, node, labels[address]) for address, node in room.items())
+    }
     if not hopeless or (not others and len(hopeless) < len(waiting)):
         return ""
     names = [name for name in _UNITS if any(needs.of_node()[name] for needs in hopeless.values())]
-    asks = " and ".join(f"{process} ({_amounts(needs.of_node(), names)})" for process, needs in hopeless.items())
-    has = "; ".join(f"{address} has {_amounts(left[address], names, nodes[address])} free" for address in [*nodes][:_SHOWN])
+    wanted = list(dict.fromkeys(label for needs in hopeless.values() for label in needs.labels))
+    asks = " and ".join(f"{process} ({_offer(_amounts(needs.of_node(), names), needs.labels)})" for process, needs in hopeless.items())
+    has = "; ".join(
+        f"{address} has {_offer(_amounts(left[address], names, nodes[address], ' free'), labels[address], wanted)}"
+        for address in [*nodes][:_SHOWN]
+    )
     more = f"; and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    ways = "reduce `resources` of the roles, or start more or larger nodes"
+    if wanted:
+        ways = "reduce the resources or labels of the roles, or start nodes with them (`ray start` with --labels and resources)"
     return (
-        f"no node has enough resources for {asks}: {has}{more}{'' if others else '; no other program uses the cluster'}; reduce "
-        f"`resources` of the roles, or start more or larger nodes"
+        f"no node has {'the labels and ' if wanted else ''}enough resources for {asks}: {has}{more}"
+        f"{'' if others else '; no other program uses the cluster'}; {ways}"
     )
 
 
 _SHOWN = 8  # maximum nodes in a message
 
 
-def _fits(needs: Needs, node: Mapping[str, float]) -> bool:
-    return all(amount <= node.get(name, 0) + 1e-6 for name, amount in needs.of_node().items())
+def _fits(needs: Needs, node: Mapping[str, float], labels: Mapping[str, str]) -> bool:
+    return has_labels(labels, needs.labels) and all(amount <= node.get(name, 0) + 1e-6 for name, amount in needs.of_node().items())
 
 
-def _amounts(resources: Mapping[str, float], names: Sequence[str], total: Mapping[str, float] | None = None) -> str:
+def _offer(amounts: str, labels: Mapping[str, str], names: Sequence[str] | None = None) -> str:
+    """Return a text with amounts of resources, and with all labels or those with the given names."""
+    shown = labels if names is None else names
+    return ", ".join(filter(None, [amounts, *(f"{name}={labels[name]}" if name in labels else f"no label {name}" for name in shown)]))
+
+
+def _amounts(resources: Mapping[str, float], names: Sequence[str], total: Mapping[str, float] | None = None, end: str = "") -> str:
     parts = []
     for name in names:
         unit, word = _UNITS[name]
         of = "" if total is None else f" of {total.get(name, 0) / unit:g}"
         parts.append(f"{max(0, resources.get(name, 0)) / unit:g}{of} {word}")
-    return ", ".join(parts)
+    return ", ".join(parts) + (end if parts else "")
 
 
 class RayProcess(RemoteProcess):
@@ -239,7 +260,7 @@ class RayLauncher:
                 {name: os.environ.get(name, "1") for name in ONE_THREAD},  # because Ray sets different values
             )
         )
-        needs = Needs(resources.cpus, resources.gpus, options.get("memory", 0), spec.process.replica >= role.least)
+        needs = Needs(resources.cpus, resources.gpus, options.get("memory", 0), spec.process.replica >= role.least, resources.labels)
         process = RayProcess(spec.name, self._show, actor, needs)
         self._ask(process, 1)
         return process
@@ -275,12 +296,13 @@ class RayLauncher:
         """Check that all processes that wait for a node can get one.
 
         Raises:
-            ConfigError: no node of the cluster is large enough, or only this run uses the cluster and too few resources are free.
+            ConfigError: no node with the labels is large enough, or only this run uses the cluster and too few resources are free.
         """
-        nodes = {node["NodeManagerAddress"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
+        nodes = {node["NodeManagerAddress"]: node for node in self._ray.nodes() if node["Alive"]}
+        resources, labels = ({address: node[what] for address, node in nodes.items()} for what in ("Resources", "Labels"))
         waiting = {one.name: one.needs for one in self._asked.values() if one.since is not None}
         running = [(one.address, one.needs) for one in self._asked.values() if one.since is None]
-        if reason := no_room(nodes, self._ray.available_resources(), running, waiting):
+        if reason := no_room(resources, labels, self._ray.available_resources(), running, waiting):
             raise ConfigError(reason)
 
     def update(self, states: Sequence[ReplicaState]) -> None:

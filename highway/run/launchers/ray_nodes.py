@@ -52,7 +52,7 @@ def _fitting(topology: Topology, role: Role, nodes: Sequence[Node]) -> list[Node
 
     def fits(node: Node) -> bool:
         enough = all(node["Resources"].get(name, 0) >= needed for name, needed in needs.items())
-        return enough and all(matches(wanted, node["Labels"].get(name)) for name, wanted in labels.items())
+        return enough and has_labels(node["Labels"], labels)
 
     if not (found := list(filter(fits, nodes))):
         text = "; ".join(f"{node['NodeManagerAddress']} has {_offer(node['Resources'], node['Labels'])}" for node in nodes)
@@ -68,6 +68,11 @@ def matches(wanted: str, label: str | None) -> bool:
     values = wanted.removeprefix("!")
     either = values[3:-1].split(",") if values.startswith("in(") and values.endswith(")") else [values]
     return (label in [value.strip() for value in either]) != wanted.startswith("!")
+
+
+def has_labels(labels: Mapping[str, str], selectors: Mapping[str, str]) -> bool:
+    """Return whether the labels of a node match all label selectors of a role."""
+    return all(matches(wanted, labels.get(name)) for name, wanted in selectors.items())
 
 
 def _offer(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:

@@ -16,12 +16,14 @@ from waiting import wait_until
 from highway.run.launchers.ray import Needs, no_room
 
 ONE, TWO = {"10.0.0.1": {"CPU": 2.0, "memory": 2e9}}, {"10.0.0.1": {"CPU": 2.0}, "10.0.0.2": {"CPU": 2.0, "GPU": 1.0}}
+BARE = {address: {} for address in TWO}  # nodes without labels
+RACKS = {"10.0.0.1": {"place": "head"}, "10.0.0.2": {"place": "rack7", "disk": "nvme"}}
 
 
 def test_a_process_for_which_the_run_itself_leaves_no_core_can_have_no_node():
     running = [("10.0.0.1", Needs(1.5, 0)), ("10.0.0.1", Needs(None, 0))]
     waiting = {"worker[1]": Needs(1.0, 0), "trainer": Needs(None, 0, 3e9)}
-    assert no_room(ONE, {"CPU": 0.5, "memory": 2e9}, running, waiting) == (
+    assert no_room(ONE, BARE, {"CPU": 0.5, "memory": 2e9}, running, waiting) == (
         "no node has enough resources for worker[1] (1 cores, 0 MB of memory) and trainer (1 cores, 3000 MB of memory): "
         "10.0.0.1 has 0.5 of 2 cores, 2000 of 2000 MB of memory free; no other program uses the cluster; "
         "reduce `resources` of the roles, or start more or larger nodes"
@@ -38,27 +40,49 @@ def test_a_process_for_which_the_run_itself_leaves_no_core_can_have_no_node():
 )
 def test_a_process_that_fits_only_on_several_nodes_together_can_have_none(needs, words):
     running = [("10.0.0.1", Needs(1, 0)), ("10.0.0.2", Needs(1, 0))]
-    assert f"a {words}" in no_room(TWO, {"CPU": 2.0, "GPU": 1.0}, running, {"a": needs})
+    assert f"a {words}" in no_room(TWO, BARE, {"CPU": 2.0, "GPU": 1.0}, running, {"a": needs})
 
 
 def test_a_process_that_is_larger_than_any_node_can_have_none_whatever_else_runs_there():
-    said = no_room(ONE, {"CPU": 0.0, "memory": 2e9}, [], {"a": Needs(0, 0, 3e9), "b": Needs(1, 0)})
+    said = no_room(ONE, BARE, {"CPU": 0.0, "memory": 2e9}, [], {"a": Needs(0, 0, 3e9), "b": Needs(1, 0)})
     assert said.startswith("no node has enough resources for a (3000 MB of memory): 10.0.0.1 has 2000 of 2000 MB of memory free; reduce")
 
 
 def test_a_process_waits_while_others_hold_cores_or_some_are_free():
     waiting = {"worker[1]": Needs(1.0, 0)}
-    assert no_room(ONE, {"CPU": 0.2, "memory": 2e9}, [("10.0.0.1", Needs(1.5, 0))], waiting) == ""  # 0.3 are held by others
-    assert no_room(ONE, {"CPU": 1.5, "memory": 2e9}, [("10.0.0.1", Needs(0.5, 0))], waiting) == ""
-    assert no_room(TWO, {"CPU": 2.0, "GPU": 1.0}, [("10.0.0.1", Needs(2, 0))], {"a": Needs(2, 0), "b": Needs(1, 0)}) == ""
+    assert no_room(ONE, BARE, {"CPU": 0.2, "memory": 2e9}, [("10.0.0.1", Needs(1.5, 0))], waiting) == ""  # 0.3 are held by others
+    assert no_room(ONE, BARE, {"CPU": 1.5, "memory": 2e9}, [("10.0.0.1", Needs(0.5, 0))], waiting) == ""
+    assert no_room(TWO, BARE, {"CPU": 2.0, "GPU": 1.0}, [("10.0.0.1", Needs(2, 0))], {"a": Needs(2, 0), "b": Needs(1, 0)}) == ""
 
 
 def test_an_additional_replica_waits_although_only_the_run_itself_holds_the_cores():
     running = [("10.0.0.1", Needs(2, 0))]
     additional = Needs(1.0, 0, is_additional=True)
-    assert no_room(ONE, {"CPU": 0.0, "memory": 2e9}, running, {"worker[3]": additional}) == ""
-    said = no_room(ONE, {"CPU": 0.0, "memory": 2e9}, running, {"worker[0]": Needs(1.0, 0), "worker[3]": additional})
+    assert no_room(ONE, BARE, {"CPU": 0.0, "memory": 2e9}, running, {"worker[3]": additional}) == ""
+    said = no_room(ONE, BARE, {"CPU": 0.0, "memory": 2e9}, running, {"worker[0]": Needs(1.0, 0), "worker[3]": additional})
     assert said.startswith("no node has enough resources for worker[0] (1 cores): ")
+
+
+def test_a_process_whose_label_no_node_has_can_have_none_whatever_else_runs_there():
+    waiting = {"worker[1]": Needs(1, 0, labels={"place": "rack8"}), "trainer": Needs(0, 0, labels={"disk": "in(hdd, ssd)", "place": "!x"})}
+    assert no_room(TWO, RACKS, {"CPU": 3.0, "GPU": 1.0}, [], waiting) == (
+        "no node has the labels and enough resources for "
+        "worker[1] (1 cores, place=rack8) and trainer (0 cores, disk=in(hdd, ssd), place=!x): "
+        "10.0.0.1 has 2 of 2 cores free, place=head, no label disk; 10.0.0.2 has 2 of 2 cores free, place=rack7, disk=nvme; "
+        "reduce the resources or labels of the roles, or start nodes with them (`ray start` with --labels and resources)"
+    )
+    said = no_room(TWO, RACKS, {"CPU": 4.0, "GPU": 1.0}, [], {"trainer": Needs(0, 0, labels={"disk": "hdd"})})
+    assert "for trainer (disk=hdd): 10.0.0.1 has no label disk; 10.0.0.2 has disk=nvme; no other" in said
+
+
+def test_a_process_whose_label_only_nodes_have_that_the_run_itself_fills_can_have_none():
+    running, waiting = [("10.0.0.2", Needs(2, 0))], {"worker[1]": Needs(1, 0, labels={"disk": "nvme"})}
+    assert "10.0.0.2 has 0 of 2 cores free, disk=nvme; no other program" in no_room(TWO, RACKS, {"CPU": 2.0, "GPU": 1.0}, running, waiting)
+    assert no_room(TWO, RACKS, {"CPU": 2.0, "GPU": 1.0}, [("10.0.0.1", Needs(2, 0))], waiting) == ""
+
+
+def test_a_process_waits_while_others_fill_the_nodes_with_its_label():
+    assert no_room(TWO, RACKS, {"CPU": 2.0, "GPU": 0.0}, [], {"worker[1]": Needs(1, 0, labels={"place": "rack7"})}) == ""
 
 
 TEXT = """
