@@ -34,12 +34,14 @@ class DecodedCache:
     :class:`~highway.modules.Cache` or ``highway convert`` writes a cache. The samples have the order in which they were written.
 
     Args:
-        path: The folder of the cache. A folder in an object store, such as S3, is copied to this machine.
+        path: The folder of the cache. A folder in an object store, such as S3, is copied into a local folder, which ``?cache_dir=FOLDER``
+            in the URL sets.
 
     A sample is equal to the sample that was cached. Its arrays are read-only. The samples have keys if each cached sample had exactly one
     key.
 
     Raises:
+        ConfigError: ``path`` is a URL, but no local folder is set.
         FileNotFoundError: the folder has no complete cache (when the dataset is first read).
         DatasetError: the cache is truncated or damaged (when the dataset is first read). Create the cache again.
         DatasetError: another version of highway wrote the cache in a different format. Create the cache again.
@@ -116,7 +118,7 @@ class SamplesWriter:
 
 @contextmanager
 def cache_writer(path: str) -> Iterator[SamplesWriter]:
-    """Write samples into a cache. No reader can open the cache before it is complete.
+    """Write samples into a cache. The cache cannot be read before it is complete.
 
     Raises:
         FileExistsError: the folder already contains a cache, or another process is writing a cache into it.

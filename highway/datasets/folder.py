@@ -88,8 +88,8 @@ class ImageFolder(_Folder):
             ``highway:photos/val`` are folders with a few photographs in the highway package.
         class_names: The names of the label folders, in the order of the labels: a list, or a file such as ``wnids.txt`` of Tiny ImageNet.
             For the format of the file, see ``class_names`` of :class:`Files`. Folders that are not in the list are skipped. ``None``
-            selects all folders, in sorted order. With ``None``, an error is raised if all folders have names of splits, such as ``train``
-            and ``val``.
+            selects all folders, in sorted order. If all of them have names of splits, such as ``train`` and ``val``, an error is raised,
+            because ``data_dir`` is probably the wrong folder.
 
     A sample is ``(data, label)``: the ``bytes`` of the file, and the label as int32.
 

@@ -91,7 +91,7 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
 
 
 def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
-    """Return the files with these names in a folder. Local files are not checked.
+    """Return the files with these names in a folder. Missing local files raise an error only when they are read.
 
     Args:
         root: The folder of the files, or its URL.

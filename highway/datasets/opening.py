@@ -72,7 +72,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
     Raises:
         FileNotFoundError: the path does not exist.
         ConfigError: highway cannot recognise the format, or ``format`` is not the name of a format.
-        ConfigError: files of this format can only be read from beginning to end. Use the source that the message names.
+        ConfigError: the file can only be read from beginning to end. Use the stage that the message names, such as ``WebDatasetSource``.
         ConfigError: the library for the format is not installed.
         TypeError: ``options`` contains a name that is not a parameter of the dataset.
 

@@ -34,8 +34,8 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
 
     Raises:
         ItemError: no file can hold the value of a field.
-        ItemError: the sample has no fields, or two of its fields would be the same field for readers, such as ``x`` and ``x.ten``.
-        ItemError: the key or a field name is not valid: readers would derive a different key or field name from the file name.
+        ItemError: the sample has no fields, or two of its fields would be read as the same field, such as ``x`` and ``x.ten``.
+        ItemError: the key or a field name is not valid. When the shard is read, the file name would give another key or field name.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -82,7 +82,8 @@ class ShardWriter:
     def append(self, sample: EncodedSample) -> None:
         """Append an encoded sample.
 
-        If the shard already has the key, a number is added to the key. Otherwise readers would merge the two samples."""
+        If the shard already has the key, a number is added to the key. Otherwise, the two samples would be read as one sample.
+        """
         times = self._keys[sample.key] = self._keys.get(sample.key, 0) + 1
         key = sample.key if times == 1 else f"{sample.key}-{times}"
         for extension, data in sample.files:

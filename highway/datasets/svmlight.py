@@ -68,7 +68,7 @@ class SVMLight:
     ``dense``:
 
     - If ``dense`` is false: ``indices``, int32 ``(K,)``, which start at 0, and ``values`` ``(K,)``. The two arrays are one row of a sparse
-      matrix. :meth:`csr` returns many rows as one matrix. ``Batch(ragged="offsets")`` concatenates the rows of a batch.
+      matrix. :meth:`csr` returns many rows as one matrix. The stage ``Batch(ragged="offsets")`` concatenates the rows of a batch.
     - If ``dense`` is true: ``x`` ``(num_features,)``.
 
     Raises:

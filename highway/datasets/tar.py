@@ -150,7 +150,7 @@ class Tar(PartedDataset):
         return LazyKeys(shards.key, len(shards.spans))
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of a file that stores the costs of the samples. Return ``None`` if ``index`` is ``False``.
+        """Return the path of a file that stores the costs (such as pixels) of the samples. Return ``None`` if ``index`` is ``False``.
 
         If ``index`` is ``True``, the file is in the folder of the first shard. If ``index`` is a path, the file is in this folder.
         """

@@ -260,7 +260,7 @@ def _read_to_end(stream: Any) -> None:
 
 
 class _PipeReader(io.RawIOBase):
-    """Reads from a pipe. If the stage is cancelled during a read, the read raises ``Cancelled``."""
+    """Reads from a pipe. If the pipeline stage is cancelled during a read, the read raises ``Cancelled``."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -274,8 +274,8 @@ class _PipeReader(io.RawIOBase):
 class Ahead:
     """A stream that reads ahead in blocks.
 
-    For small files, one system call reads several files. Large files are read directly, without a copy. Each system call releases the GIL,
-    and another thread can take the GIL. For a file of 100 kB, waiting for the GIL takes longer than copying the file.
+    One system call reads several small files, because each system call releases the GIL. Waiting for the GIL afterwards takes longer than
+    copying a file of 100 kB. Large files are read directly, without a copy.
 
     Args:
         stream: The stream to read. Its method ``read`` can return fewer bytes than requested. The method returns empty bytes only at the

@@ -54,7 +54,8 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
 
     Args:
         image: uint8 or floats, ``(H, W, 3)`` in RGB, or one channel.
-        keep_channels: Whether the result has as many channels as the image. If ``False``, the result is ``(H, W, 1)``.
+        keep_channels: Whether the result has three equal channels. If ``False``, the result is ``(H, W, 1)``. An image with one channel is
+            returned unchanged.
 
     Raises:
         ValueError: the image has neither 1 nor 3 channels.
@@ -120,9 +121,9 @@ def _turned(image: np.ndarray, turn: float) -> np.ndarray:
 def lighting(
     image: np.ndarray, strengths: tuple[float, float, float], values: Three = EIGENVALUES, vectors: Rows = EIGENVECTORS
 ) -> np.ndarray:
-    """Add PCA colour noise (AlexNet): add one colour to all pixels. It is a sum of the principal axes of the colours in a dataset.
+    """Add PCA colour noise (AlexNet): add the same colour to all pixels.
 
-    An image with one channel does not change.
+    The colour is a weighted sum of the principal axes of the colours in a dataset. An image with one channel does not change.
 
     Args:
         image: uint8, or floats from 0 to 1, in RGB.

@@ -126,8 +126,8 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
 def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicubic", out: np.ndarray | None = None) -> np.ndarray:
     """Resize the image to ``shape`` (height, width).
 
-    If the image becomes smaller, OpenCV (if installed) averages pixels (antialiasing) only with ``"area"``. Without OpenCV, Pillow does so
-    with every method except ``"nearest"``.
+    With OpenCV, only ``"area"`` averages pixels (antialiasing) when the image becomes smaller. Without OpenCV, highway uses Pillow. There,
+    every method except ``"nearest"`` averages pixels.
 
     Args:
         image: uint8 or floats.

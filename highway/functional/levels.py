@@ -1,7 +1,7 @@
 """Change the values of an image. Most functions use a lookup table for uint8 images.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`. Functions that depend on the full range expect floats from 0 to
-1.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`. The full range of the values is 0 to 255 for uint8, and 0 to 1
+for floats.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _extremes(planes: np.ndarray, least: bool) -> np.ndarray:
 
 
 def _by_level(image: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Apply a function to the values as fractions of the full range. It returns new fractions."""
+    """Apply a function that maps values to new values. Both are fractions of the full range."""
     if image.dtype == np.uint8:
         return ops.lookup(image, ops.saturated(255 * function(_SHARES), image.dtype))
     return function(image).astype(np.float32, copy=False)

@@ -35,7 +35,7 @@ def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: 
     """Add ``strength * noise`` to each value. The noise is normally distributed, with mean ``mu`` and standard deviation ``sigma``.
 
     The default ``sigma`` is for images with values from 0 to 255. For float images with values from 0 to 1, pass a smaller ``sigma``. The
-    noise has 65,536 possible values, which are equally likely. They are within 4.2 standard deviations of the mean.
+    noise has 65,536 possible values, which are equally likely. They are within 4.33 standard deviations of the mean.
 
     Args:
         image: uint8 or floats, any number of channels.
@@ -112,7 +112,8 @@ def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0
     Args:
         image: uint8, or floats from 0 to 1, in RGB.
         color_shift: Maximum rotation of the hue, as a fraction of the colour circle.
-        intensity: Standard deviation of the noise, as a multiple of the standard deviation of the image, averaged over the channels.
+        intensity: Standard deviation of the noise, relative to the image. 1 is the standard deviation of the image, averaged over the
+            channels.
         rng: Generates the noise.
 
     Raises:
@@ -172,10 +173,10 @@ def erase(
     rng: Generator | None = None,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Fill boxes of an image of any dtype.
+    """Fill boxes of an image.
 
     Args:
-        image: Any number of channels.
+        image: Any dtype, any number of channels.
         holes: Top, left, height and width of each box in pixels.
         fill: Value of the filled pixels: a number, one number per channel, or ``"random"`` for noise over the full range.
         rng: Generates the noise.

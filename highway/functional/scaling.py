@@ -134,10 +134,11 @@ def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, 
 def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.ndarray:
     """Return ``(image - mean) / deviation`` as float32, with the mean and standard deviation of the image.
 
+    A deviation below ``1 / sqrt(number of values)`` is replaced by this limit, so that nothing is divided by 0.
+
     Args:
         image: Any number of channels.
         all_channel: Whether to use the mean and deviation of all channels together. With ``False``, each channel is normalized separately.
-            A deviation below ``1 / sqrt(number of values)`` is replaced by this limit.
 
     >>> mean_variance_normalize(np.array([[1, 3]], np.uint8))
     array([[-1.,  1.]], dtype=float32)

@@ -134,7 +134,10 @@ def affine(
 def about_centre(
     size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
 ) -> np.ndarray:
-    """Return the affine matrix of a linear map that moves the centre of the image to the centre of a result of size ``onto``."""
+    """Return the affine matrix of a linear map around the centre of the image.
+
+    The centre moves to the centre of the result, which has the size ``onto``, and then by ``shift``.
+    """
     (a, b), (c, d) = linear
     x, y = size[1] / 2, size[0] / 2
     right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)

@@ -1,4 +1,4 @@
-"""Memory for batches. When no object refers to a batch or to a view of it any more, a later batch uses the same memory."""
+"""Memory for batches. After a batch and all views of it are deleted, a later batch uses the same memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 
 class BufferPool:
-    """Creates uint8 arrays in memory that is used again.
+    """Creates uint8 arrays in memory that is reused.
 
-    New memory causes a page fault per 4 kB. Memory that is used again causes no page faults.
+    New memory causes a page fault per 4 kB. Reused memory causes no page faults.
 
     A finalizer of the array returns the memory to the pool. This is safe, because the finalizer runs after the last view of the array is
     deleted. In NumPy, a view of a view refers to the array at the end of the chain, which is this array. Its memory is an ``mmap``, because

@@ -2,17 +2,17 @@
 
 The decoder for JPEGs is the first of the following that is installed: the C extension of highway, simplejpeg, OpenCV, Pillow. The C
 extension stops decoding at the end of the box. OpenCV, if installed, decodes PNG and BMP. Pillow decodes GIF (the first picture), PPM,
-TIFF, WEBP and CMYK. Any other format raises an error. The result is always ``(H, W, 3)`` uint8 in RGB. It is upright: the orientation in
-the Exif data is applied. Grey values are repeated three times. The colours of palettes are looked up. 16-bit values are reduced to their
-high byte. Alpha is dropped without blending.
+TIFF, WEBP and JPEGs in CMYK. Any other format raises an error. The result is always ``(H, W, 3)`` uint8 in RGB. It is upright: the
+orientation in the Exif data is applied. Grey values are repeated three times. The colours of palettes are looked up. 16-bit values are
+reduced to their high byte. Alpha is dropped without blending.
 
-JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling, which takes 7% less time. The result differs from the exact
-result by 1 to 2 of 255 levels on average. This is less than the loss by compression. If a box is at least twice as large as its output in
-both directions, the decoder decodes the box at 1/2, 1/4 or 1/8 of its size, and the result is interpolated. This is faster. It also causes
-less aliasing, because the decoder averages pixels.
+The C extension and simplejpeg use the fast inverse DCT and the fast chroma upsampling, which takes 7% less time. The result differs from
+the exact result by 1 to 2 of 255 levels on average. This is less than the loss by compression. If a box is at least twice as large as its
+output in both directions, the decoder decodes the box at 1/2, 1/4 or 1/8 of its size. The result is then interpolated. This is faster, and
+causes less aliasing, because the decoder averages pixels.
 
-A truncated file raises an error with every decoder. Damage inside a JPEG raises an error with simplejpeg. With the C extension, it raises
-an error if it is before the end of the box. OpenCV and Pillow ignore damage inside a JPEG.
+A truncated file raises an error with every decoder. Damage inside a JPEG raises an error with simplejpeg. With the C extension, only damage
+before the end of the box raises an error. OpenCV and Pillow ignore damage inside a JPEG.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped:
         box: Top, left, height and width of a box in the upright image, in pixels.
         out: uint8 ``(H, W, 3)``, contiguous: a row of a batch.
         flipped: Whether to mirror the result left to right.
-        antialias: Whether to average all source pixels of an output pixel if the box becomes smaller. This is slower. Without OpenCV,
-            pixels are always averaged.
+        antialias: Whether to average all source pixels of an output pixel if the box becomes smaller. This is slower. If Pillow scales the
+            box, pixels are always averaged.
 
     Raises:
         ImageError: the bytes are damaged or truncated.

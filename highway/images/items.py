@@ -29,7 +29,7 @@ def image_field(item: Item) -> Field:
     return next((name for name in ("image", "images") if name in known), known[0])
 
 
-TARGETS = {  # for each parameter, the usual names of the fields with such annotations
+TARGETS = {  # for each parameter of a stage, a pattern for the usual names of the fields with such annotations
     "boxes": re.compile(r"(gt_?|bounding_?|object_?)?(boxes|bboxes|bbox|box)(_?(xyxy|xyxyn|abs))?"),
     "points": re.compile(r"points|keypoints|key_points|landmarks|joints|kpts"),
     "mask": re.compile(r"masks?|segmentation|segmentation_mask|seg|seg_mask|semantic_mask|instance_masks?"),

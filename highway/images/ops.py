@@ -36,7 +36,7 @@ _FEW = ((3,), (), (1,), (4,), (2,))  # numbers of channels, the most frequent fi
 
 @cache
 def cv2_or_none() -> Any:
-    """Return the module ``cv2``, or ``None`` if it is not installed. The threads of OpenCV are disabled, because highway has threads."""
+    """Return the module ``cv2``, or ``None`` if it is not installed. OpenCV's threads are disabled, because highway has its own."""
     try:
         import cv2
     except ModuleNotFoundError:

@@ -34,9 +34,10 @@ def decode_run(
 
     Args:
         files: The bytes of the images, or the paths of their files. ``None`` skips a row.
-        boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``. It returns the boxes, int64 ``(N,
-            4)`` as top, left, height, width, and a dict from the rows of images without a box to errors. It can be called several times,
-            each time with the sizes of some images. The sizes of all other images are 0.
+        boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``. It returns a pair. The first
+            element contains the boxes, int64 ``(N, 4)``: top, left, height, width. The second element is a dict from the rows of images
+            without a box to errors. The function can be called several times, each time with the sizes of some images. The sizes of all
+            other images are 0.
         flipped: bool ``(N,)``: whether to mirror each image left to right.
         rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, a tuple of N arrays ``(H, W, 3)``, or a list of length N. In a list,
             the boxes are stored without scaling.

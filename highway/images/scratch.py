@@ -1,4 +1,4 @@
-"""Temporary memory for operations on images. Each thread has its own memory, and uses it again.
+"""Temporary memory for operations on images. Each thread has its own memory, and reuses it.
 
 New memory causes a page fault per 4 kB, which can take longer than the operation. The C library returns large blocks to the system as soon
 as they are free, so each operation would need new memory.
@@ -30,7 +30,7 @@ def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.ge
 
     Args:
         name: The purpose of the array.
-        shape: The shape of the array. Memory of arrays above 16 MiB is not used again.
+        shape: The shape of the array. Arrays above 16 MiB always get new memory.
         dtype: The dtype of the array.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize

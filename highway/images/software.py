@@ -81,5 +81,5 @@ def _release(text: str) -> str:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether a module can be imported. Not by ``find_spec``, which fails while another thread imports cv2."""
+    """Return whether a module can be imported. ``importlib.util.find_spec`` would fail while another thread imports the module."""
     return sys.modules.get(module, module) is not None and PathFinder.find_spec(module) is not None

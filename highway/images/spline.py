@@ -1,9 +1,9 @@
 """Sample an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does.
 
 First, a filter converts the pixels to the coefficients of the splines (Unser, Aldroubi & Eden, "B-spline signal processing", 1993). This
-filter is the inverse of the B-spline at whole numbers. Each sample is a weighted sum of (order + 1)^2 coefficients. The image is mirrored
-at the centres of its outermost pixels. Only elementwise operations of numpy are used, so the results are exactly the same on every machine.
-scipy is not used, because it is a large package.
+filter is the inverse of the B-spline sampled at whole numbers. Each sample is a weighted sum of (order + 1)^2 coefficients. The image is
+mirrored at the centres of its outermost pixels. Only elementwise operations of numpy are used, so the results are exactly the same on every
+machine. scipy is not used, because it is a large package.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
 
     Args:
         image: uint8 or float32, ``(H, W)`` or ``(H, W, C)``.
-        inverse: float64 ``(2, 3)``: the matrix that maps output points to input points, in pixels with (0, 0) at the upper left corner of
-            the upper left pixel.
+        inverse: The matrix that maps output points to input points, float64 ``(2, 3)``; see :func:`highway.images.sampling.warp`.
         shape: Height and width of the result.
         order: Order of the spline, 2 to 5.
 

@@ -2,10 +2,10 @@
 
 Each block is a file that never changes. The file gets its name when it is complete. The name depends on the URL, size, and ETag (or
 modification time) of the object, and on the index of the block. The file has a checksum for each page of the block. A damaged or wrong
-block is therefore detected, and fetched again. Reading a block sets the modification time of the file, because many disks do not record
-access times.
+block is therefore detected, and fetched again. Reading a block sets the modification time of the file. It is the time of the last use,
+because many disks do not record access times.
 
-After a process has written 1/50 of the limit, the process checks the size of the cache. If the cache exceeds the limit, the process removes
+Each time a process has written 1/50 of the limit, it checks the size of the cache. If the cache exceeds the limit, the process removes
 the least recently used blocks, and local copies (see ``copies``) that no process uses. Only one process at a time removes blocks. A process
 that has opened a block can still read the block after it was removed.
 
@@ -57,7 +57,7 @@ class BlockCache:
         limit: Maximum number of bytes of all blocks and copies. Until the next eviction, the cache can exceed the limit.
 
     Raises:
-        ConfigError: the folder cannot be created or written to.
+        ConfigError: the folder or a subfolder cannot be created.
     """
 
     def __init__(self, folder: str, limit: int) -> None:
@@ -214,7 +214,7 @@ def _sums(name: str, first: int, data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Try to take a lock, and yield whether this process holds the lock. Only one process of the machine can hold the lock."""
+    """Try to take a lock, and yield whether this succeeded. Only one process or thread of the machine can hold the lock."""
     with open(path, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

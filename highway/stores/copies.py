@@ -75,6 +75,7 @@ def local_copy(path: str) -> str:
         CacheFullError: the cache is too small for the copy.
         FileNotFoundError: the object or folder does not exist.
         PermissionError, StoreError: the object or folder cannot be read.
+        OSError: the copy cannot be written.
         DatasetError: the object or folder changed while it was copied.
     """
     url = parse(path)

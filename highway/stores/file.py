@@ -39,7 +39,7 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
 def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
     """Return parts of files. Parts of local files are read one after another. Parts of objects are read concurrently.
 
-    After all parts were read, each local file is checked once for changes.
+    Local files are checked for changes after they were read.
 
     Args:
         ranges: The parts to read.
@@ -201,7 +201,8 @@ def names_in(folder: str) -> set[str]:
 def present_in(folder: str) -> Callable[[str], bool]:
     """Return a function that returns whether a path exists in a folder. The argument is the path relative to the folder.
 
-    A folder in an object store is listed only once, by :func:`present_in`. The returned function does not notice later changes.
+    A folder in an object store is listed once, in this call. The returned function then knows only objects, not subfolders, and does not
+    notice later changes.
 
     Args:
         folder: The path or URL of a folder.

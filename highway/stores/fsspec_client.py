@@ -1,6 +1,6 @@
 """The client for stores that obstore does not support, such as ``hf://``, ``ftp://`` and ``memory://``. The client uses fsspec.
 
-Each request runs in its own thread, except for ``memory://``.
+Each request runs in its own thread, because the functions of fsspec block. Requests to ``memory://`` need no thread.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 class Listing:
-    """The objects in a folder. Hidden objects, whose names begin with a dot, are not included.
+    """The objects in a folder. Objects with a name that begins with a dot, or in a subfolder with such a name, are not included.
 
     Args:
         url: The URL of the folder.
@@ -89,12 +89,12 @@ def listing_of(path: str, below: bool = True) -> Listing:
     """Return the listing of a folder in a store.
 
     Args:
-        path: The URL of the folder. The options of the URL determine whether a file stores the listing, the path of the file, and when the
-            listing is updated.
+        path: The URL of the folder. Its option ``listing`` sets the file that stores the listing. Its option ``listing_hours`` determines
+            when the listing is updated.
         below: Whether to include objects in subfolders.
 
     Raises:
-        FileNotFoundError: the folder does not exist.
+        FileNotFoundError: the folder does not exist, or contains no objects.
         PermissionError: this process is not allowed to list the folder, or to write the file of the listing.
         StoreError: the store does not answer, or does not support listings.
         DatasetError: the file of the listing is damaged.
@@ -147,6 +147,8 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
 def keys_in(path: str, below: bool = True) -> set[str]:
     """Return the keys in a folder, relative to the folder, including hidden objects. A stored listing is not used.
 
+    The result is empty if the folder does not exist.
+
     Args:
         path: The URL of the folder.
         below: Whether to include objects in subfolders. ``False``: each subfolder is included as a key with a trailing slash.
@@ -194,7 +196,7 @@ def _place(url: StoreURL) -> str:
 
 
 def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
-    """Return the stored listing of a folder; ``None`` if there is no file, or if the file is for another folder."""
+    """Return the stored listing of a folder; ``None`` if there is no file, or if the file is for another folder or ``below``."""
     try:
         found = json.loads(gzip.decompress(StoredObject.at(place).read_all() if is_url(place) else Path(place).read_bytes()))
         states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)

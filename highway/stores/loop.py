@@ -1,7 +1,7 @@
 """The thread that runs all requests to object stores. Each process has one such thread. A forked child process creates a new thread.
 
 Other threads pass a coroutine to this thread, and wait for the result. If the pipeline stage of the waiting thread is cancelled, the
-coroutine and its requests are cancelled, and the waiting thread raises an error within :data:`TICK`.
+coroutine and its requests are cancelled. The waiting thread then raises an error within :data:`TICK`.
 """
 
 from __future__ import annotations
@@ -135,8 +135,7 @@ class Started(Generic[T]):
     def result(self) -> T:
         """Wait for the result of the coroutine. If the waiting thread is cancelled or interrupted, cancel the coroutine.
 
-        The counts of the coroutine (see :func:`count`) are added to the counters of the pipeline stage.
-
+        The counts of the coroutine (see :func:`count`) are added to the counters of the waiting pipeline stage.
         """
         try:
             while True:
@@ -181,7 +180,7 @@ def totals() -> dict[str, int]:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run a blocking call on a new thread, and return the result. If the coroutine is cancelled, the thread is left running."""
+    """Run a blocking call on a new thread, and return the result. If the coroutine is cancelled, the thread finishes the call."""
     loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def work() -> None:

@@ -223,7 +223,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
-    """Return the error code in an answer. Without ``code``, return the code only if it explains more than the HTTP status."""
+    """Return the error code in an answer. If ``code`` is ``None``, return only codes that explain more than the HTTP status."""
     found = _CODE.search(text)
     return found[1] if found and (code is not None or found[1] in _REASONS) else ""
 
@@ -233,7 +233,6 @@ def _obstore() -> Any:
 
     The threads of obstore's runtime (tokio) do not exist in a forked child process, so requests would wait forever. A copy of the library
     in memory is a different library for the linker, and has its own runtime.
-
     """
     global _loaded_by, _library
     import obstore

@@ -122,7 +122,10 @@ class Requests:
         return await self._ask(url, 0, page)
 
     async def below(self, url: StoreURL, announced: bool = False) -> list[Entry]:
-        """Return the objects in a folder and its subfolders. A folder that the parent folder has ``announced`` must not be empty."""
+        """Return the objects in a folder and its subfolders.
+
+        ``announced`` means that the listing of the parent folder contains this folder. An empty result is then an error.
+        """
 
         async def entries() -> list[Entry]:
             found = await self.client.below(url.key)

@@ -33,8 +33,8 @@ class StoreOptions:
         attempts: Maximum number of attempts of a request. Before the first answer of the store, the maximum is 3, because the address might
             be wrong. If the last attempt fails, an error is raised.
         timeout: Maximum seconds of one attempt of a request.
-        hedge: If a request has no answer after this multiple of the usual time, the request is sent a second time. The first answer is
-            used. 0: requests are never sent twice.
+        hedge: If a request has no answer after this multiple of the median time of recent requests, the request is sent a second time. The
+            first answer is used. 0: requests are never sent twice.
 
     >>> options = parse("s3://bucket/photos?timeout=5").options
     >>> isinstance(options, StoreOptions), options.timeout

@@ -63,7 +63,7 @@ class Transform(ABC):
 
     Set ``rowwise = True`` in a class that changes each row of pixels independently. highway then transforms several small images with the
     same parameters in one call. The class must keep the number of rows, and its parameters must be hashable. Subclasses do not inherit
-    ``rowwise``.
+    ``rowwise``, because they might need whole images.
 
     >>> class Darken(Transform):
     ...     def draw(self, size, rng):
@@ -83,7 +83,7 @@ class Transform(ABC):
 
     @property
     def removes_boxes(self) -> bool:
-        """Whether highway removes boxes that are empty after the last transform, with their rows in other fields, such as labels."""
+        """Whether highway removes empty boxes after the last transform, and also their rows in other fields, such as labels."""
         return False
 
     def draw(self, size: Size, rng: Generator | None) -> Any:
@@ -144,7 +144,9 @@ class Writing(Protocol):
 
 @runtime_checkable
 class BoxCrop(Protocol):
-    """A crop for the parameter ``crop`` of readers. The reader first draws the box, and then decodes only the pixels in the box.
+    """A crop for the parameter ``crop`` of readers (the stages that read and decode images).
+
+    The reader first draws the box, and then decodes only the pixels in the box.
 
     ``box`` returns (top, left, height, width) of a box in the image. The box can depend only on the size of the image and on random
     numbers. ``shape`` is the (height, width) of the results. If the box has another size, the reader resizes its pixels.
@@ -270,7 +272,9 @@ class Crop(_Cutting):
 
 
 class SeeingCrop(_Cutting):
-    """Base class of crops that depend on the boxes of the image. Readers do not accept such a crop as ``crop=``.
+    """Base class of crops that depend on the boxes of the image.
+
+    Readers do not accept such a crop as ``crop=``, because they draw the crop before they know the boxes.
 
     >>> class FirstBox(SeeingCrop):
     ...     def draw_for(self, size, rng, seen):

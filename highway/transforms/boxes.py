@@ -81,7 +81,7 @@ class RandomIoUCrop(SeeingCrop):
     From "SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2, as in torchvision's ``RandomIoUCrop``. The transform draws a
     minimum overlap (intersection over union), and then up to ``trials`` crops. It uses the first crop that has at least this overlap with a
     box whose centre is in the crop. If there is no such crop, the transform draws a new minimum overlap, up to 100 times. The image does
-    not change if the minimum overlap is 1 or more, if no crop is found, if the image has no boxes, or without ``rng``.
+    not change if the minimum overlap is 1 or more, or if no crop is found. It also does not change if it has no boxes, or without ``rng``.
 
     A box whose centre is outside the crop becomes (0, 0, 0, 0). To remove such boxes, add :class:`SanitizeBoxes` after this transform.
 
@@ -90,8 +90,7 @@ class RandomIoUCrop(SeeingCrop):
         max_scale: Maximum height and width of the crop, as a fraction of the height and width of the image.
         min_aspect_ratio: Minimum width / height of the crop.
         max_aspect_ratio: Maximum width / height of the crop.
-        sampler_options: The minimum overlaps from which to draw, each at least 0. If a value of 1 or more is drawn, the image does not
-            change.
+        sampler_options: The minimum overlaps from which to draw, each at least 0.
         trials: Maximum number of crops to draw for each minimum overlap.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
@@ -145,7 +144,7 @@ class RandomIoUCrop(SeeingCrop):
         return moved if params.within is None else np.where(params.within[:, None], moved, np.float32(0))
 
 
-# Maximum number of rounds of RandomIoUCrop. With the default options, a round is the last round with a probability of at least 1/7.
+# Maximum number of rounds of RandomIoUCrop. With the default options, the probability that a round is the last is at least 1/7.
 _ROUNDS = 100
 
 
@@ -154,13 +153,13 @@ _ROUNDS = 100
 class BoxSafeCrop(SeeingCrop):
     """Crop a random part of the image that contains all boxes. Parts of boxes outside the image are ignored.
 
-    Each side of the crop has a random position, uniform between the same side of the image and the same side of the box around all boxes.
-    If there are no boxes, the position is uniform between the side and the centre of the image. Without ``rng``, the image does not change.
-    The results have different sizes, so add a :class:`Resize` after this transform.
+    The left side of the crop is at a random position between the left side of the image and the left side of the box around all boxes. The
+    other three sides are drawn in the same way. If there are no boxes, a side is between the side and the centre of the image. Without
+    ``rng``, the image does not change. The results have different sizes, so add a :class:`Resize` after this transform.
 
     Args:
-        erosion: Maximum fraction of the box around all boxes that can be cut off, from 0 to 1. This fraction applies to its height (half at
-            the top and half at the bottom) and to its width (half on the left and half on the right). With 0, nothing is cut off.
+        erosion: Maximum fraction of the box around all boxes that can be cut off, from 0 to 1. The fraction applies separately to the
+            height and to the width of this box. Half of it can be cut off on each side.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
     >>> augment = Augmentations([BoxSafeCrop()], boxes="boxes")

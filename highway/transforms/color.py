@@ -180,8 +180,8 @@ class Grayscale(Transform):
     Args:
         p: Probability, from 0 to 1. Without ``rng``, the image changes only if ``p`` is 1. If ``keep_channels`` is ``False``, ``p`` must be
             1, because all images of a batch must have the same number of channels.
-        keep_channels: Whether the result has as many channels as the image, with equal values in all channels. With ``False``, the result
-            is ``(H, W, 1)``.
+        keep_channels: Whether the result has three equal channels. With ``False``, the result is ``(H, W, 1)``. An image with one channel
+            does not change.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
     >>> Grayscale()(image).tolist(), Grayscale(keep_channels=False)(image).tolist()

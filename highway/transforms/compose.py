@@ -114,7 +114,7 @@ class _Composite(Steps):
     _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # the transforms whose parameters depend on boxes
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Raise ParameterError if transforms are passed as separate arguments: the second argument is not a transform."""
+        """Raise ParameterError if transforms are passed as separate arguments instead of one list."""
         if len(given := [one for one in args if _several(one)]) > 1:
             raise ParameterError(f"{cls.__name__}: got {len(given)} transforms as separate arguments; expected one list, {given}")
         return super().__new__(cls)

@@ -196,7 +196,8 @@ class RandomResizedCrop(Crop):
         shape: Height and width of the result in pixels.
         scale: Minimum and maximum area of the box, as a fraction of the area of the image.
         ratio: Minimum and maximum ratio width / height of the box. The ratio is uniform on a logarithmic scale.
-        interpolation: See :class:`Resize`. As ``crop=`` of a reader or of DecodeImage, only ``"bilinear"`` is allowed.
+        interpolation: See :class:`Resize`. As ``crop=`` of a reader or of ``DecodeImage``, only ``"bilinear"`` is allowed, because the
+            decoder then resizes the box.
 
     The box is drawn as in "Going deeper with convolutions" (Szegedy et al. 2015, section 6) and in torchvision's ``RandomResizedCrop``. If
     none of ten random boxes fits into the image, the box is the largest centred box with an aspect ratio within ``ratio``.

@@ -63,7 +63,8 @@ class Elastic(_Distortion):
     """Distort the image by a smooth random displacement field ("Best practices for CNNs", Simard et al. 2003).
 
     Without ``rng``, the image does not change. The field has the same strength and smoothness as in torchvision's ``ElasticTransform``.
-    There, it is blurred uniform noise times ``alpha / 2`` pixels. highway draws the field on a coarse grid, and interpolates it by splines.
+    torchvision blurs uniform noise, and multiplies it by ``alpha / 2`` pixels. highway draws the field on a coarse grid, and interpolates
+    the field by splines, which is faster.
 
     Args:
         alpha: Strength of the displacements.
@@ -109,7 +110,7 @@ class GridDistortion(_Distortion):
     Without ``rng``, the image does not change.
 
     Args:
-        num_steps: Number of rows of the grid, and number of columns of the grid.
+        num_steps: Number of rows, and also of columns, of the grid.
         distort_limit: Maximum distance of the factors from 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
 

@@ -83,7 +83,7 @@ class Shift(Geometric):
         shift: Maximum shift, at least 0. An integer is a number of pixels. A float below 1 is a fraction of the height and width of the
             image.
         mode: Values of new pixels: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see
-            :func:`highway.functional.shift`. Boxes and points are not copied to reflected and wrapped copies of the image.
+            :func:`highway.functional.shift`. If the new pixels repeat parts of the image, boxes and points are not repeated.
 
     >>> image = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.uint8)
     >>> Shift(1)(image, np.random.default_rng(0))

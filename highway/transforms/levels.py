@@ -105,7 +105,7 @@ class Solarize(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Invert(_Maybe):
-    """Replace each value by the full range minus the value, with probability ``p``.
+    """Replace each value by 255 minus the value, or by 1 minus the value for floats, with probability ``p``.
 
     >>> Invert(p=1)(np.array([[0, 100, 255]], np.uint8))
     array([[255, 155,   0]], dtype=uint8)

@@ -116,8 +116,8 @@ class ISONoise(_Seeded):
 
     Args:
         color_shift: Minimum and maximum rotation of the hue, as a fraction of the colour circle.
-        intensity: Minimum and maximum standard deviation of the noise, as a multiple of the standard deviation of the image, averaged over
-            the channels.
+        intensity: Minimum and maximum standard deviation of the noise, relative to the image. 1 is the standard deviation of the image,
+            averaged over the channels.
 
     >>> image = np.full((2, 2, 3), 100, np.uint8)
     >>> image[0] = 50

@@ -223,11 +223,11 @@ class AugMix(Transform):
 
     Without ``rng``, the image does not change.
 
-    Boxes, points and masks do not change, even if ``geometric`` is true. If an item has boxes, points or masks, set ``geometric=False``.
+    Boxes, points and masks do not change, because the copies can be moved differently. If an item has boxes, points or masks, set
+    ``geometric=False``.
 
     Args:
-        severity: Number of magnitude levels from which to draw, from 1 to 10. The drawn levels are 0 to ``severity - 1``. The highest
-            possible level is 9.
+        severity: Number of magnitude levels, from 1 to 10. Each operation gets a random level from 0 to ``severity - 1``.
         mixture_width: Number of augmented copies.
         chain_depth: Number of operations per copy. 0 means a random number from 1 to 3.
         alpha: Parameter of two random distributions, Beta and Dirichlet. They determine the weights of the image and its copies.

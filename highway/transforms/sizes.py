@@ -24,16 +24,16 @@ class Resize(Geometric):
     """Resize the image.
 
     Args:
-        shape: With mode ``"resize"``, the new (height, width) in pixels, or a float as the factor, above 0 and at most 10. With any other
-            mode, the new length of one side in pixels. The aspect ratio then does not change.
+        shape: With mode ``"resize"``, the new (height, width) in pixels, or a factor: a float above 0 and at most 10. With any other mode,
+            the new length of one side in pixels. The aspect ratio then does not change.
         mode: ``"resize"``, or the side that gets the length ``shape``: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.
 
     Raises:
         ConfigError: ``shape`` does not fit the mode, for example an int with mode ``"resize"`` (on construction).
-        ValueError: with mode ``"width"`` or ``"shorter"``, the result would have too many pixels: more than 100 times as many as the image,
-            and as a square with sides of the length ``shape``.
+        ValueError: with mode ``"width"`` or ``"shorter"``, the result would have more than 100 times as many pixels as the image, and more
+            than ``100 * shape ** 2`` pixels.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> Resize((224, 224))(photo).shape, Resize(256, mode="shorter")(photo).shape, Resize(0.5)(photo).shape
@@ -111,8 +111,8 @@ class ResizeShortestEdge(_Scaled):
         interpolation: See :class:`Resize`.
 
     Raises:
-        ValueError: ``max_size`` is ``None``, and the result would have too many pixels: more than 100 times as many as the image, and as a
-            square with the new shorter edge as its sides.
+        ValueError: ``max_size`` is ``None``, and the result would be too large. It would have more than 100 times as many pixels as the
+            image, and its longer edge would be more than 100 times as long as its shorter edge.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> ResizeShortestEdge([240, 270], max_size=333)(photo, np.random.default_rng(0)).shape
@@ -143,12 +143,7 @@ class ResizeShortestEdge(_Scaled):
 
 
 def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
-    """Return ``new``, the size of a resized image, if it is not too large.
-
-    Raises:
-        ValueError: the result would have more than 100 times as many pixels as the image, and as a square with sides of the requested
-            length.
-    """
+    """Return ``new``, the size of a resized image. Raises ValueError if it is too large; see :class:`Resize`."""
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
             f"{transform}: an image of {size[0]}x{size[1]} (height x width) would become one of {new[0]}x{new[1]}; crop it first, or limit "

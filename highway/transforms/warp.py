@@ -109,7 +109,7 @@ class Rotate(Warp):
         reshape: Whether the result is larger, so that it contains the whole rotated image. The images of a batch then differ in size.
         fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, it must be 0.
         mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see :class:`Shift`.
-        center_range: Minimum and maximum of the random centre, as fractions of width and height. Not allowed with ``reshape``.
+        center_range: Minimum and maximum position of a random centre, as fractions of width and height. Not allowed with ``reshape``.
         step_deg: Draw only multiples of this angle in degrees.
 
     >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)

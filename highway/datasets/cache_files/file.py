@@ -46,10 +46,11 @@ class _Indexed:
 
     - ``places`` ``(N,)``: the index of each sample among the samples of the rank (a process of distributed training). Present if samples
       are missing or not in order;
-    - ``bad`` and ``dropped``: the indexes of bad and dropped samples among the samples of the rank;
+    - ``bad`` and ``dropped``: the indexes of bad samples (which could not be read) and of dropped samples (which a stage removed) among the
+      samples of the rank;
     - ``epoch``: the epoch whose order the samples have, if this is not epoch 0;
-    - ``items``, int64 ``(2, items)``: the index and the number of samples of each item in the first epoch. Present if the items were not
-      consecutive batches of one size.
+    - ``items``, int64 ``(2, items)``: the index and the number of samples of each item (a batch or sample) in the first epoch. Present if
+      the items were not consecutive batches of one size.
 
     Args:
         layout: The structure of the samples, which is the same for all samples.
@@ -60,8 +61,8 @@ class _Indexed:
     Attributes:
         settled: Whether the cache is final. ``False``: samples were skipped when the cache was written, and a second try might add these
             samples.
-        plan: The index in the cache of each sample of an epoch. -1 is a bad sample, and -2 is a dropped sample. ``None``: the epoch has all
-            samples of the cache, in order.
+        plan: For each sample of an epoch, its index in the cache, or -1 for a bad sample, or -2 for a dropped sample. ``None``: the epoch
+            has all samples of the cache, in order.
     """
 
     settled = True

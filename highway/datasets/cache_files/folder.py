@@ -117,9 +117,9 @@ class CacheFolder:
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
         """Yield a writer for the cache, or ``None`` if there is nothing to write.
 
-        There is nothing to write if another process is writing the cache, or if the finished cache is final (``settled`` is true): no later
-        run will add samples. A finished cache that is not final can lack samples that were skipped; the writer can replace it. A cache in
-        memory always gets a writer. At the end of the ``with`` block, the files of an unfinished cache are removed.
+        There is nothing to write if another process is writing the cache, or if the finished cache is final (``settled``). A cache that is
+        not final can lack samples that were skipped, so the writer can replace this cache. A cache in memory always gets a writer. At the
+        end of the ``with`` block, the files of an unfinished cache are removed.
 
         Raises:
             ConfigError: the folder has files that do not belong to a cache.
@@ -174,7 +174,7 @@ class FolderWriter(CacheWriter):
             batch_size: Samples in each batch that was cached; 0 if single samples were cached.
             left_out: Number of errors that were skipped (``on_error="skip"``) while the cache was written.
             tried: The cache of the earlier try that skipped samples; ``None`` if this is the first try.
-            places: The optional arrays of the index, by name; see :data:`CacheFile`. By default there are none.
+            places: The optional arrays of the index, by name (listed in ``file``). By default there are none.
 
         Raises:
             CacheFullError: the disk has no space for the index.

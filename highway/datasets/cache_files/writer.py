@@ -109,7 +109,7 @@ class CacheWriter:
 
         Args:
             batch_size: Samples in each batch that was cached; 0 if single samples were cached.
-            places: Optional arrays of the index; see :data:`CacheFile`.
+            places: The optional arrays of the index, by name (listed in ``file``).
 
         Raises:
             CacheFullError: the disk is full.

@@ -98,7 +98,7 @@ def _decompressed(text: str) -> np.ndarray:
 
 
 def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
-    """Return the run lengths of a polygon. A run begins or ends if the boundary of the polygon crosses the middle of a column."""
+    """Return the run lengths of a polygon. A run begins or ends where the boundary of the polygon crosses the middle of a column."""
     if len(polygon) < 6 or len(polygon) % 2:
         raise ValueError(f"one of its polygons has {len(polygon)} numbers; expected x and y of at least three points")
     corners = _UPSAMPLED * np.array(polygon).reshape(-1, 2) + 0.5

@@ -2,7 +2,6 @@
 
 Without this lock, h5py crashed when several threads read one file at once (h5py issue 2920). A fork waits until no thread calls h5py.
 Otherwise, h5py could be unusable in the child process.
-
 """
 
 import os

@@ -100,12 +100,12 @@ class HDF5:
     """The rows of the datasets in an HDF5 file, or in one group of the file. All datasets must have the same number of rows.
 
     In HDF5, a dataset is one array in a file. If the rows of a dataset are contiguous, many threads can read rows at the same time. Many
-    threads can also read ``bytes`` of varying length with at least 4 kB, such as encoded images. If a dataset has chunks, one thread at a
-    time reads a whole chunk, and recent chunks are cached. In this case, use a reader with ``shuffle="blocks"``, which reads the rows of a
-    chunk together.
+    threads can also read ``bytes`` of varying length with at least 4 kB, such as encoded images. If a dataset has chunks, h5py reads whole
+    chunks, in one thread at a time. Recent chunks are cached. In this case, use ``Reader(..., shuffle="blocks")``, which reads the rows of
+    a chunk together.
 
     Args:
-        path: The file. A file in an object store, such as S3, is copied to this machine.
+        path: The file. A file in an object store, such as S3, is copied into a local folder, which ``?cache_dir=FOLDER`` in the URL sets.
         fields: A dict from field names to the paths of datasets: ``{"image": "train/images", "label": "train/labels"}``. ``None`` reads all
             datasets that have rows. The fields then have the paths of the datasets as names, such as ``train/images``.
         group: The group that contains the datasets. Subgroups are also read. Paths in ``fields`` are relative to this group.
@@ -119,7 +119,7 @@ class HDF5:
     of the samples, and is not a field.
 
     Raises:
-        ConfigError: h5py is not installed.
+        ConfigError: h5py is not installed, or ``path`` is a URL and no local folder is set.
         OSError: the file cannot be opened (when the dataset is first read).
         DatasetError: the file is not an HDF5 file, is truncated, or has changed since it was opened.
         DatasetError: the file has no group ``group``, or no dataset for a name in ``fields``.

@@ -98,7 +98,6 @@ class HeapRows:
             start: The first bytes of the collection.
             number: The object's number in the collection.
             length: The expected number of bytes of the object.
-
         """
         magic, version, size = _COLLECTION.unpack_from(start)
         if magic != b"GCOL" or version != 1:

@@ -17,8 +17,7 @@ Call = Callable[[Callable[[], T]], T]
 class _Output:
     """A file object to which h5py writes. If a write to the disk fails, the data stay in memory, and ``check`` raises the error.
 
-    A write must not raise an error in HDF5. Otherwise HDF5 would crash the process when the file is closed, or when the process exits.
-
+    If a write raised an error, HDF5 would crash the process when the file is closed, or when the process exits.
     """
 
     def __init__(self, path: str) -> None:
@@ -86,10 +85,10 @@ class _Output:
 
 @contextmanager
 def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
-    """Create an HDF5 file, and close it at the end of the ``with`` block. Yield the h5py file and a function.
+    """Create an HDF5 file, and close it at the end of the ``with`` block. Yield the h5py file, and a function that must call h5py.
 
-    The function runs a given function of h5py in a separate thread. In the main thread, Ctrl-C raises KeyboardInterrupt, which could make a
-    write fail.
+    The yielded function runs an operation of h5py in a separate thread. In the main thread, Ctrl-C raises KeyboardInterrupt, which could
+    make a write fail.
 
     Raises:
         OSError: the file cannot be written.

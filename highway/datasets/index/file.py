@@ -112,7 +112,6 @@ def index_path(path: str, where: bool | str) -> str:
 
     If ``where`` is a folder, the index is in this folder. The name of the index then contains a digest of the path of the file. Otherwise,
     the index is in the folder of the file.
-
     """
     if isinstance(where, bool):
         return beside(path, SUFFIX)

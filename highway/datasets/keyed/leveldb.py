@@ -166,12 +166,13 @@ class LevelDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode``
     whole database.
 
     Args:
-        path: The folder of the database. A folder in an object store, such as S3, is copied to this machine.
+        path: The folder of the database. A folder in an object store, such as S3, is copied into a local folder, which
+            ``?cache_dir=FOLDER`` in the URL sets.
 
     A sample is a decoded value: ``bytes``, a dict, or another object. The key of a sample is its key in the database.
 
     Raises:
-        ConfigError: plyvel is not installed.
+        ConfigError: plyvel is not installed, or ``path`` is a URL and no local folder is set.
         ConfigError: ``fields`` is given, but the samples have no fields, or their format is unknown.
         ConfigError: ``decode`` is ``"trusted_pickle"``, but ``path`` is a URL.
         FileNotFoundError: ``path`` is not a LevelDB database (when the dataset is first read).
@@ -239,7 +240,6 @@ class LevelDBWriter(KeyedWriter):
         """Open the database once more, so that LevelDB moves the last samples from the log to a table. Raises OSError.
 
         A truncated table is detected. A truncated log cannot be detected, because a log has no end mark.
-
         """
         try:
             _library().DB(self._database.name).close()

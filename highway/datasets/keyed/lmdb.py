@@ -49,9 +49,8 @@ def data_file(path: str) -> str:
 class _Environment:
     """A database file that is mapped for reading. All datasets of this process that read the file share this object.
 
-    The file is opened read-only and without LMDB's locks, so LMDB writes no files. A forked child process cannot open the file again. It
-    can use the inherited handle.
-
+    The file is opened read-only and without LMDB's locks, so LMDB writes no files. LMDB can open a file only once per process. Therefore, a
+    forked child process uses the inherited handle.
     """
 
     def __init__(self, path: str) -> None:
@@ -184,12 +183,12 @@ class LMDB(KeyedDataset):  # KeyedDataset documents the parameters ``decode`` an
 
     Args:
         path: The file of the database, or a folder that contains the file ``data.mdb``. A database in an object store, such as S3, is
-            copied to this machine.
+            copied into a local folder, which ``?cache_dir=FOLDER`` in the URL sets.
 
     A sample is a decoded value: ``bytes``, a dict, or another object. The key of a sample is its key in the database.
 
     Raises:
-        ConfigError: lmdb is not installed.
+        ConfigError: lmdb is not installed, or ``path`` is a URL and no local folder is set.
         ConfigError: ``fields`` is given, but the samples have no fields, or their format is unknown.
         ConfigError: ``decode`` is ``"trusted_pickle"``, but ``path`` is a URL.
         OSError: the file does not exist or cannot be opened (when the dataset is first read).

@@ -22,7 +22,7 @@ _lock = threading.Lock()
 
 
 def shared(name: Hashable, opening: Callable[[], T]) -> T:
-    """Return the open object with this name, or call ``opening`` to open it. An object is closed when nothing refers to it any more."""
+    """Return the open object with this name, or call ``opening`` to open it. An object is freed when nothing refers to it."""
     with _lock:
         found: T | None = _open.get(name)  # type: ignore[assignment]  # objects with the same name have the same type
         if found is None:
@@ -46,7 +46,7 @@ class Watch:
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
         if self._descriptor >= 0:
             weakref.finalize(self, os.close, self._descriptor)
-        # If the user has too many watches, both calls fail. Then after_writes() always calls ``check``.
+        # If the user has too many inotify watches, one of the calls fails. Then after_writes() always calls ``check``.
         self._always = self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _IN_MODIFY) < 0
         self._lock = threading.Lock()
 

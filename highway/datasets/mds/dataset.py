@@ -71,8 +71,8 @@ class MDS(PartedDataset):
 
     A sample is a dict. Images with the encoding ``jpeg`` or ``png`` stay encoded, as ``bytes``. Numbers and arrays have the dtypes of their
     columns (``int`` is int64). For other encodings, see :mod:`highway.datasets.mds.encodings`. If there is a column ``__key__``, it
-    contains the keys of the samples, and is not a field. highway does not read columns of pickles (``pkl``): select other columns by
-    ``fields``.
+    contains the keys of the samples, and is not a field. highway does not read columns of pickles (``pkl``), because loading a pickle can
+    run any code. Select other columns by ``fields``.
 
     Raises:
         FileNotFoundError: the folder has no ``index.json`` (on the first access).

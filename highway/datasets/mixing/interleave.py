@@ -61,8 +61,8 @@ class Interleave:
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
-        weights: Relative frequency of each dataset: a list of weights, a dict from positions to lists (a list is valid from its position
-            on), or a function that returns the list for a position. ``None``: all weights are equal.
+        weights: Relative frequency of each dataset, as a list. Or a dict from positions to lists, in which a list is valid from its
+            position on. Or a function that returns the list for a position. ``None``: all weights are equal.
         stop: When the epoch ends. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been read
             completely. A dataset that is read completely before the others is skipped (``"all"``) or starts again (``"restart"``).
         length: Number of positions of the epoch. If ``length`` is given, ``stop`` does not determine when the epoch ends.
@@ -122,7 +122,7 @@ class Interleave:
     def _steps(self, weights: Weights) -> Iterator[_Step]:
         """Yield the steps of the epoch, and set ``length`` and ``drawn``."""
         position, drawn = self.begin, self.given
-        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that shares are rounded; of equal shares, the first begins
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that counts are rounded, and equal shares begin with the first
         ended = drawn >= self._sizes if self._given is None and self._stop == "all" else np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:

@@ -24,8 +24,8 @@ from highway.parameters.ranges import Count, Predicate
 class MixedDataset:
     """Mix several datasets into one dataset. Weights determine how often each dataset occurs.
 
-    Pass the mix to a reader, like any other dataset. The order of the samples then depends only on the seed. In distributed training, the
-    reader divides the samples of the mix between the ranks. A run can resume at any sample.
+    Pass the mix to ``Reader``, like any other dataset. The order of the samples then depends only on the seed. In distributed training, the
+    reader divides the samples of the mix between the ranks (processes). A run can resume at any sample.
 
     An epoch is a sequence of positions. Each position has a sample of one of the datasets. The weights determine the dataset at each
     position. After any number of positions, the number of samples from a dataset differs from the dataset's share by at most two. If the

@@ -148,7 +148,9 @@ class _OfFile(ABC):
 @checked
 @dataclass
 class Npy(_OfFile):
-    """The rows of the array in a ``.npy`` file. highway reads the rows from the file, and does not map the file into memory.
+    """The rows of the array in a ``.npy`` file.
+
+    The file is read, not mapped into memory, because reading a truncated mapped file would end the process.
 
     Args:
         path: The file, or its URL.

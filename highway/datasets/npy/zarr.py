@@ -24,12 +24,12 @@ from highway.stores.url import shown
 class Zarr:
     """The rows of Zarr arrays, in format 2 or 3. All selected arrays must have the same number of rows.
 
-    To read one row, highway reads and decodes all chunks that contain parts of the row. Therefore use a reader with ``shuffle="blocks"``,
+    To read one row, highway reads and decodes all chunks that contain parts of the row. Therefore use ``Reader(..., shuffle="blocks")``,
     which reads the rows of a chunk together.
 
     Args:
         path: The folder of a group of arrays, or of one array. Arrays in subgroups are not read. A folder in an object store, such as S3,
-            is copied to this machine.
+            is copied into a local folder, which ``?cache_dir=FOLDER`` in the URL sets.
         fields: A dict from field names to names of arrays. ``{"image": "img;image"}`` reads the array ``img``, or the array ``image`` if
             there is no array ``img``. ``None`` reads all arrays. If ``path`` is one array, ``fields`` must be ``None``.
 
@@ -40,7 +40,7 @@ class Zarr:
         ConfigError: zarr is not installed.
         ConfigError: ``fields`` is given, but ``path`` is one array.
         FileNotFoundError: the group or array does not exist (when the dataset is first read).
-        DatasetError: the group or an array is damaged.
+        DatasetError: the group or an array is damaged, or ``path`` is a URL and no local folder is set.
         DatasetError: the selected arrays have different numbers of rows, or an array is a single value.
         DatasetError: the group has no array for a field in ``fields``.
 

@@ -89,13 +89,13 @@ class ArrayRecord(Records):  # Records documents the parameters
     """The records in ArrayRecord files, file by file.
 
     Google's library array-record reads the files, and checks the records. The library reads only local files. highway therefore copies
-    files from an object store, such as S3, to this machine. If the writer compressed records in groups, reading a record decompresses the
-    whole group. In this case, highway logs a warning.
+    files from an object store, such as S3, into a local folder, which ``?cache_dir=FOLDER`` in the URL sets. If the writer compressed
+    records in groups, reading a record decompresses the whole group. In this case, highway logs a warning.
 
     A sample is the ``bytes`` of a record. If ``example`` is true, a sample is a dict of features.
 
     Raises:
-        ConfigError: array-record is not installed.
+        ConfigError: array-record is not installed, or a path is a URL and no local folder is set.
         ConfigError: ``fields`` or ``key`` is given, but ``example`` is false.
         OSError: a file cannot be opened (on the first access).
         DatasetError: a file is not an ArrayRecord file, is truncated, or has changed since it was opened.

@@ -104,8 +104,9 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key if it is the first feature, as in highway's files, and ``start`` contains all of it. Otherwise, or if the key is
-    longer than 123 bytes, return ``None``.
+    """Return the key of a sample from the first bytes of its Example. In files of highway, the key is the first feature.
+
+    Return ``None`` if the key is not the first feature, has more than 123 bytes, or is not completely in ``start``.
     """
     if (found := _BEGIN.match(start)) is None:
         return None

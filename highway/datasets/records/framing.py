@@ -84,7 +84,7 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 
 def index_of(path: str) -> Group:
-    """Return the index of a file: an array ``(N + 1,)``, uint32 or uint64: the byte offsets of the records and the size of the file.
+    """Return the index of a file. Its only array, ``(N + 1,)``, contains the byte offsets of the records, and the size of the file.
 
     Raises:
         DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the byte offset.
@@ -162,7 +162,6 @@ def _tables() -> tuple[np.ndarray, int]:
 
     The tables are uint32 ``(8, 256)``. If ``byte`` replaces the zero byte at ``place``, the CRC-32C changes by XOR with entry
     ``[place, byte]``.
-
     """
     crc, size = _crc32c(), _LENGTH.size
     zeros = crc(bytes(size))

@@ -183,7 +183,7 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
         return super().fingerprint() + (" trusted_pickle" if self.trusted_pickle else "")
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of a file that stores the costs of the samples. Return ``None`` if ``index`` is ``False``."""
+        """Return the path of a file that stores the costs (such as pixels) of the samples. Return ``None`` if ``index`` is ``False``."""
         return index_path(f"{self.files[0]}.{facts}", self.index) if self.index else None
 
     @opened

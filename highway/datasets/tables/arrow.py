@@ -33,7 +33,7 @@ _LARGE = 1 << 14  # larger values (in bytes) are read from the file, without the
 
 
 def expect_whole(stream: pa.Buffer, end: int) -> None:
-    """Raise ArrowInvalid if a stream does not end with an end mark, or if its reader stopped at an earlier end mark, at byte ``end``."""
+    """Raise ArrowInvalid if a stream does not end with its first end mark. ``end`` is the byte offset at which reading stopped."""
     if stream[-len(_END) :].to_pybytes() != _END:
         raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or the stream was truncated")
     if end != stream.size:
@@ -117,14 +117,15 @@ class _Mapped:
 class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, file by file.
 
-    Supported are files and streams in Arrow's IPC format, Feather files, and folders that Hugging Face's ``save_to_disk`` wrote. The
-    package ``datasets`` is not required. An uncompressed file is mapped into memory and read row by row. Random access is then as fast as
-    reading in order. A compressed file is decoded in whole record batches, so use a reader with ``shuffle="blocks"``. Feather files are
-    compressed by default.
+    This class reads files and streams in Arrow's IPC format, Feather files, and folders that Hugging Face's ``save_to_disk`` wrote. It does
+    not need the package ``datasets``. An uncompressed file is mapped into memory and read row by row. Random access is then as fast as
+    reading in order. A compressed file is decoded in whole record batches. In this case, use ``Reader(..., shuffle="blocks")``, which reads
+    the rows of a record batch together. Feather files are compressed by default.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.arrow"``, the URL of one of these, or a list of these. Braces are expanded.
-            For folders, see :class:`~highway.datasets.Parquet`. Files in an object store, such as S3, are copied to this machine.
+            For folders, see :class:`~highway.datasets.Parquet`. Files in an object store, such as S3, are copied into a local folder, which
+            ``?cache_dir=FOLDER`` in the URL sets.
         fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the column ``fine_label``, or the column
             ``label`` if there is no column ``fine_label``. ``None`` reads all columns except ``__key__``, under their own names.
         key: The column that contains the keys of the samples. ``None``: the column ``__key__``. If there is no such column, the keys are
@@ -139,6 +140,7 @@ class Arrow(FilesTable[_Mapped]):
     Raises:
         ConfigError: pyarrow is not installed.
         ConfigError: the folder contains a ``DatasetDict``, which has splits. Pass the folder of one split.
+        ConfigError: a path is a URL, but no local folder is set.
         FileNotFoundError: a path has no Arrow files (when the dataset is first read).
         DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since the first read.
         DatasetError: a selected column does not exist, exists twice, or has different types in different files.

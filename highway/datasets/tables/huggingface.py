@@ -73,13 +73,14 @@ class HubLayout(TableLayout):
 class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
-    ``Reader`` also accepts a Hugging Face table itself. This class has these advantages: images and audio stay encoded, so that highway can
-    decode the images. Arrays keep their dtypes. Samples have keys, and labels have names. Caches and checkpoints detect changes of the
+    ``Reader`` also accepts a Hugging Face table itself. This class has several advantages. Images and audio stay encoded, so that highway
+    decodes the images. Arrays keep their dtypes. Samples have keys, and labels have names. Caches and checkpoints detect changes of the
     table.
 
     Args:
         dataset: A table of the package ``datasets``, a folder that ``save_to_disk`` wrote, the URL of such a folder, or a name for
-            ``load_dataset``. A URL can be in an object store, such as S3.
+            ``load_dataset``. A folder in an object store, such as S3, is copied into a local folder, which ``?cache_dir=FOLDER`` in the URL
+            sets.
         split: The split to read, such as ``"train"``. Required if there are several splits.
         config: The second argument of ``load_dataset``, if the name has several configurations.
         fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the column ``fine_label``, or the column
@@ -96,6 +97,7 @@ class HuggingFace(Table[HubLayout]):
         ConfigError: the package ``datasets`` is not installed.
         ConfigError: there are several splits, and ``split`` is not the name of one of them.
         ConfigError: the table has a transform (``with_transform`` or ``set_transform``).
+        ConfigError: ``dataset`` is a URL, but no local folder is set.
         ConfigError: ``dataset`` is a stream. Use :class:`~highway.modules.HuggingFaceSource`.
         ConfigError: ``blocks()`` is called, but the rows of the table were reordered.
         FileNotFoundError: ``dataset`` is a URL, but not the URL of a folder that ``save_to_disk`` wrote.

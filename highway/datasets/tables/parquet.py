@@ -27,9 +27,9 @@ class Parquet(FilesTable[Any]):
     highway reads and decodes whole row groups, with only the selected columns. If all decoded row groups fit into a quarter of
     ``cache_mb``, they stay in memory for the next epochs. Otherwise, a row group is removed from memory when all its rows have been read.
 
-    Use a reader with ``shuffle="blocks"``. The reader shuffles the rows of a window of several row groups. Each row group is decoded once,
-    at about a hundred thousand rows per second. With ``shuffle=True``, all row groups must fit into ``cache_mb``. Otherwise, nearly every
-    row requires decoding a whole row group. This is slow (a few hundred rows per second), and highway logs a warning.
+    Use ``Reader(..., shuffle="blocks")``. The reader shuffles the rows of several row groups (a window) at a time. Each row group is
+    decoded once, at about a hundred thousand rows per second. With ``shuffle=True``, all row groups must fit into ``cache_mb``. Otherwise,
+    nearly every row requires decoding a whole row group. This is slow (a few hundred rows per second), and highway logs a warning.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.parquet"``, the URL of one of these (in an object store such as S3), or a list

@@ -43,7 +43,6 @@ def _fixed(path: str, files: Sequence[str]) -> list[str]:
     """Return the folder of a path, as a list of names.
 
     For a pattern, this is the folder above the pattern. For a file, this is the folder of the file.
-
     """
     parts = without_options(path).rstrip("/").split("/")
     pattern = next((place for place, part in enumerate(parts) if set(part) & set(_PATTERN)), None)

@@ -155,7 +155,7 @@ def _times(array: pa.Array, access: Access) -> Value:
 
 
 def _offsets(array: pa.Array) -> np.ndarray:
-    """Return the start of each list or string in the values, and the end of the last, as int32 or int64, without a copy."""
+    """Return the start of each list or string in the values, and the end of the last: a view of the buffer, int32 or int64."""
     if not len(array):
         return np.zeros(1, np.int32)
     is_large = pa.types.is_large_list(array.type) or pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
