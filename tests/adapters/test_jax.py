@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 import textwrap
 
@@ -15,8 +16,7 @@ import json, sys
 import jax
 
 rank, processes, address = sys.argv[1:]
-if processes != "1":
-    jax.distributed.initialize(address, int(processes), int(rank), coordinator_bind_address=address)
+jax.distributed.initialize(address, int(processes), int(rank), coordinator_bind_address=address)
 
 from highway import Pipeline
 from highway.adapters.jax import ranks
@@ -52,8 +52,13 @@ def read(popen, own_address):
     return read
 
 
-def test_a_process_alone_reads_all(read):
-    assert read(1) == [[{"rank": 0, "world_size": 1}, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]]]
+def test_a_process_alone_reads_all(run):
+    assert run("""
+        from highway.adapters.jax import ranks
+        from highway.modules import Reader
+        with Pipeline([Reader(range(10), 2, shuffle=False, epochs=1, **ranks())]) as pipeline:
+            print(ranks(), [batch.tolist() for batch in pipeline])
+    """) == ["{'rank': 0, 'world_size': 1} [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]"]
 
 
 def test_each_process_of_jax_reads_its_share(read):
@@ -173,14 +178,14 @@ def wait():
 import numpy as np
 from highway.adapters.jax import to_device
 
-try:
-    for batch in to_device(np.zeros((5, 1)), end_together=True, end_timeout=1):
-        if rank == "1":
-            break
-except Exception as error:
-    print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
-else:
-    print("null", flush=True)
+list(to_device(np.zeros((2, 1)), end_together=True))
+error = None
+if rank == "0":  # the other process runs no second loop
+    try:
+        list(to_device(np.zeros((2, 1)), end_together=True, end_timeout=1))
+    except Exception as caught:
+        error = f"{type(caught).__name__}: {caught}"
+print(json.dumps(error), flush=True)
 late = Late()
 sys.setswitchinterval(1000)  # other threads get the GIL only while the main thread waits
 """
@@ -191,25 +196,49 @@ def test_a_process_that_waits_longer_than_end_timeout_names_the_batch_and_can_ex
     """The exchange still runs when Python exits. It fails when the other process has ended."""
     error, _ = read(2, EXIT)
     assert error == (
-        "PipelineError: to_device: end_together: rank 0 of 2 has waited for 1 s (end_timeout) at batch 2 of loop 0 to learn whether all "
+        "PipelineError: to_device: end_together: rank 0 of 2 has waited for 1 s (end_timeout) at batch 0 of loop 1 to learn whether all "
         "ranks have this batch; find the cause in the logs of the other ranks, or pass a greater end_timeout"
     )
 
 
-@pytest.fixture
-def run(popen):
-    """Run lines in a process in which JAX has four devices, and return what they print."""
+@pytest.fixture(scope="module")
+def interpreter():
+    """A process in which JAX has four devices. It runs each script that it receives, and sends back what the script prints."""
     pytest.importorskip("jax", reason="jax is not installed: this is run by tox -e adapters-tf")
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    command = [sys.executable, "-W", "error", "-c", IMPORTS + SERVE]
+    process = subprocess.Popen(command, env=os.environ | flags, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def run(interpreter):
+    """Run lines in the process in which JAX has four devices, and return what they print."""
 
     def run(lines):
-        flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-        process = popen([sys.executable, "-W", "error", "-c", IMPORTS + textwrap.dedent(lines)], env=os.environ | flags)
-        out, error = process.communicate(timeout=200)
-        assert process.returncode == 0, error
-        return out.splitlines()
+        print(json.dumps(textwrap.dedent(lines)), file=interpreter.stdin, flush=True)
+        printed, error = json.loads(interpreter.stdout.readline())
+        assert error is None, error
+        return printed.splitlines()
 
     return run
 
+
+SERVE = """
+import contextlib, io, json, sys, traceback
+
+for line in sys.stdin:
+    printed, error = io.StringIO(), None
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(json.loads(line), globals().copy())
+    except BaseException:
+        error = traceback.format_exc()
+    sys.stdout.write(json.dumps([printed.getvalue(), error]) + chr(10))
+    sys.stdout.flush()
+"""
 
 IMPORTS = """
 import gc, itertools, threading, time
@@ -319,6 +348,7 @@ def test_wide_numbers_are_narrowed_only_if_they_fit(run):
         jax.config.update("jax_enable_x64", True)
         [number] = to_device([np.array([2**40])])
         print(number)
+        jax.config.update("jax_enable_x64", False)
     """)
     assert (narrowed, kept) == ("int32 float32", "[1099511627776]")
     assert fits == "[<class 'jaxlib._jax.ArrayImpl'>]"

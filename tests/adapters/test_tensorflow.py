@@ -3,16 +3,17 @@
 import collections
 import gc
 import itertools
-import subprocess
 import sys
+import threading
 import weakref
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from highway import Connection, Pipeline
 from highway.errors import ConfigError, EndOfStream, PipelineError
-from highway.modules import Batch, Repeat
+from highway.modules import Batch, Processes, Repeat
 from highway.process.aligned import aligned
 
 SAMPLES = [{"x": np.full((4, 3), n, np.float32), "y": n} for n in range(10)]
@@ -266,33 +267,22 @@ def test_a_connection_is_a_dataset(tf):
         assert [(x.shape.as_list(), y.numpy().tolist()) for x, y in dataset] == [([2, 3], [n, n]) for n in range(5)]
 
 
-DROPPED = """
-import gc, itertools, threading, time
-import numpy as np
-from highway import Pipeline
-from highway.adapters.tensorflow import to_dataset
-from highway.modules import Batch, Processes
+def test_dropped_in_the_middle_it_leaves_nothing(to_dataset):
+    def threads():
+        return {thread for thread in threading.enumerate() if type(thread).__name__ != "_DummyThread"}
 
-def main():
-    dataset = to_dataset(Pipeline([itertools.count(), Processes([np.sqrt], 1), Batch(4)]))
-    for batch in dataset:
-        break
-    left = iter(dataset)
-    next(left)
+    def main():
+        dataset = to_dataset(Pipeline([itertools.count(), Processes([np.sqrt], 1), Batch(4)]))
+        for _ in dataset:
+            break
+        left = iter(dataset)
+        next(left)
+        assert threads() > before
 
-main()
-gc.collect()
-deadline = time.monotonic() + 30  # a collection on a thread of the pipeline does not wait for the threads to end
-names = lambda: [thread.name for thread in threading.enumerate() if type(thread).__name__ != "_DummyThread"]
-while (left := names()) != ["MainThread"] and time.monotonic() < deadline:
-    time.sleep(0.01)
-print(left)
-"""
-
-
-def test_dropped_in_the_middle_it_leaves_nothing(tf):
-    out = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=200)
-    assert (out.returncode, out.stdout) == (0, "['MainThread']\n"), out.stderr
+    before = threads()
+    main()
+    gc.collect()
+    wait_until(lambda: threads() <= before, 30)  # a collection on a thread of the pipeline does not wait for the threads to end
 
 
 def test_trees_stay_trees(tf, to_dataset):
