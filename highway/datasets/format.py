@@ -97,7 +97,7 @@ class Format:
         about: A description of the format in a few words.
         dataset: The dataset class that reads the format. Its first parameter is a path or a list of paths.
         note: A note for the table of formats.
-        given: Arguments of the dataset that are passed if the user gives no other values.
+        given: Default arguments of the dataset for this format. The user's arguments replace these.
         choose: A function that returns the dataset class and its parameters. The function receives the paths and the user's parameters.
             Required if several datasets read the format.
         writer: A function that takes a path and returns a context manager. The context manager yields a

@@ -59,7 +59,7 @@ class Tar(PartedDataset):
         fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of these fields that a
             sample has. ``None`` reads all fields under their own names.
         index: ``True``: write the index file ``highway-tar.index`` into the folder of the shards. A path: write the index file into this
-            folder. ``False``: write no index file. If the folder of the shards already has an index file, the file is always used. Shards
+            folder. ``False``: write no index file. An existing index file in the folder of the shards is used in all three cases. Shards
             whose size or modification time has changed are scanned again. If a scan takes more than a second, one process per core scans
             local shards.
 

@@ -148,7 +148,7 @@ def _plain_members(ahead: Ahead) -> Iterator[Member]:
 
 
 class _Ending(tarfile.TarInfo):
-    """Sets ``has_end`` of the archive when the end mark is read. tarfile takes a damaged header for the end of the archive."""
+    """Sets ``has_end`` of the archive when the end mark is read. tarfile itself treats a damaged header like the end mark."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: Any) -> Any:

@@ -148,8 +148,8 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
     Args:
         image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
         angle: Angle in degrees, counterclockwise.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline. 0 means nearest, and 1 means bilinear. 2 to 5 are smoother,
-            but many times slower.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline. Order 0 means nearest, and order 1 means bilinear. Orders 2
+            to 5 are smoother, but many times slower.
         reshape: Whether the result is larger, so that it contains the whole rotated image. With ``False``, the result has the size of the
             image.
         fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, it must be 0.

@@ -152,7 +152,7 @@ def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
         moved: ``(4, 2)``: x and y of the new positions.
 
     Raises:
-        ValueError: three of four points are on a line.
+        ValueError: three of ``corners``, or the last three of ``moved``, are on a line.
 
     >>> corners = np.array([[0, 0], [4, 0], [4, 4], [0, 4]])
     >>> projection(corners, corners + 1).round(3).tolist()

@@ -39,7 +39,7 @@ _SUM = 8  # number of bytes of a checksum
 _MOST = 2**64 - 1  # the largest seed of a checksum
 _SHARE = 50  # a process evicts blocks after it has written the limit divided by this number
 _ROOM = 0.9  # an eviction removes blocks until the cache has at most this fraction of the limit
-_TOUCHED = 60.0  # a read sets the time of a block only if the time is older than these seconds
+_TOUCHED = 60.0  # seconds: a read sets the time of a block only if the time is older
 _OLD_PART = 3600.0  # seconds after which unfinished files of killed processes are removed
 
 

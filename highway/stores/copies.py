@@ -36,7 +36,7 @@ class _Lock:
         self.let_go = weakref.finalize(self, os.close, self.descriptor)
 
     def take(self) -> None:
-        """Take the exclusive lock. If other processes hold the shared lock, the copy already exists: then take the shared lock."""
+        """Take the exclusive lock. If other processes hold the shared lock, take the shared lock, because the copy already exists."""
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 with contextlib.suppress(BlockingIOError):

@@ -141,6 +141,6 @@ class FsspecClient:
 def _state(about: Mapping[str, Any]) -> FileState:
     """Return the state of an object. ``mtime_ns`` is not a time, but a hash of the object's version."""
     version = next((found for name in _VERSIONS if (found := about.get(name))), "")
-    if isinstance(version, datetime):  # some libraries use different forms of a time in listings and for single objects
+    if isinstance(version, datetime):  # some libraries return times in another form in listings than for single objects
         version = version.timestamp()
     return FileState(int(about["size"] or 0), int.from_bytes(hashlib.blake2b(str(version).encode(), digest_size=8).digest()) >> 1)

@@ -43,7 +43,7 @@ class StoreLoop(threading.Thread):
         self.loop.run_forever()
 
     def stop(self) -> None:
-        """Cancel all requests. Otherwise, a request could return while the interpreter exits."""
+        """Cancel all requests, because the process can abort if a request returns while the interpreter exits."""
 
         async def stop() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}

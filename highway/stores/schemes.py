@@ -71,7 +71,7 @@ STORES: Mapping[str, Store] = {scheme: store for store in _STORES for scheme in 
 """The kind of store of each scheme. For other schemes, it is :data:`OTHER`."""
 
 OTHER = Store()
-"""The kind of store of schemes that are not in :data:`STORES`. fsspec might support them."""
+"""The kind of store for schemes that are not in :data:`STORES`. fsspec might support these schemes."""
 
 OBSTORE = [scheme for scheme, store in STORES.items() if store.by_obstore]
 """The schemes of the stores that obstore supports."""

@@ -226,7 +226,7 @@ class Geometric(Transform):
         return share
 
     def _moved(self, boxes: np.ndarray, params: Any, size: Size) -> tuple[np.ndarray, np.ndarray]:
-        """Return the boxes around the moved outlines: not clipped, and clipped to the new image. Both are float32 ``(N, 4)``."""
+        """Return two arrays, float32 ``(N, 4)``: the boxes around the moved outlines, and these boxes clipped to the new image."""
         outlines = self.outlines(boxes)
         moved = self.points(outlines.reshape(-1, 2), params, size).reshape(outlines.shape)
         height, width = self.output(params, size)

@@ -144,7 +144,7 @@ class RandomIoUCrop(SeeingCrop):
         return moved if params.within is None else np.where(params.within[:, None], moved, np.float32(0))
 
 
-# Maximum number of rounds of RandomIoUCrop. With the default options, the probability that a round is the last is at least 1/7.
+# Maximum number of rounds of RandomIoUCrop. With the default options, each round is the last with a probability of at least 1/7.
 _ROUNDS = 100
 
 
@@ -154,8 +154,8 @@ class BoxSafeCrop(SeeingCrop):
     """Crop a random part of the image that contains all boxes. Parts of boxes outside the image are ignored.
 
     The left side of the crop is at a random position between the left side of the image and the left side of the box around all boxes. The
-    other three sides are drawn in the same way. If there are no boxes, a side is between the side and the centre of the image. Without
-    ``rng``, the image does not change. The results have different sizes, so add a :class:`Resize` after this transform.
+    other three sides are drawn in the same way. If there are no boxes, the sides of the crop are between the sides and the centre of the
+    image. Without ``rng``, the image does not change. The results have different sizes, so add a :class:`Resize` after this transform.
 
     Args:
         erosion: Maximum fraction of the box around all boxes that can be cut off, from 0 to 1. The fraction applies separately to the

@@ -22,7 +22,7 @@ from highway.transforms.parameters import Factors, Shares
 
 Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for a size in pixels, use RandomCrop)")]
 
-TRIES = 10  # maximum number of random boxes of RandomResizedCrop; then it uses a box at the centre
+TRIES = 10  # maximum number of random boxes that RandomResizedCrop tries; then it uses a centred box
 
 
 @checked
@@ -297,7 +297,7 @@ def _side(length: int, least: int, most: int | None, rng: Generator | None) -> i
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
-    """Return the first pixel and the number of pixels of a random window along a side of ``length`` pixels.
+    """Return the start and the length of a random window along a side of ``length`` pixels.
 
     The window has ``share * length`` pixels. Its distance from both ends of the side is at least ``offset * length`` pixels.
     """

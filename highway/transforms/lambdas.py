@@ -24,9 +24,9 @@ class Lambda(Transform):
 
     Args:
         fn: The function. Its first argument is the image, ``(H, W, C)`` or ``(H, W)``. If the function has a parameter ``rng``, it also
-            receives a random generator for this image. This is ``None`` if the transform is called without ``rng``. The function returns an
-            image of the same height and width. In YAML, write ``package.module:name``. For ``Processes`` (worker processes), define the
-            function at the top level of a module, so that it can be pickled.
+            receives a random generator for this image, or ``None`` if there is none. The function returns an image of the same height and
+            width. In YAML, write ``package.module:name``. For ``Processes`` (worker processes), define the function at the top level of a
+            module, so that it can be pickled.
 
     Raises:
         TypeError: ``fn`` did not return an image.

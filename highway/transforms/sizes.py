@@ -52,7 +52,7 @@ class Resize(Geometric):
             require(
                 0 < self.shape <= 10, self, "shape", "a share of the image's size, above 0 and at most 10, or (height, width) in pixels"
             )
-        else:  # refuse integers: in Highway (2017) they are percentages, but in other libraries the length of the shorter edge
+        else:  # refuse integers: a percentage in the Highway library of 2017, but the length of the shorter edge in other libraries
             good = isinstance(self.shape, tuple) and min(self.shape) >= 1
             require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
 

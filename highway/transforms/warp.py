@@ -104,8 +104,8 @@ class Rotate(Warp):
 
     Args:
         angle: Maximum angle in degrees, at least 0. If it is an integer, the random angle is a whole number of degrees.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline. 0 means nearest, and 1 means bilinear. 2 to 5 are smoother,
-            but many times slower. Masks always use ``"nearest"``.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline. Order 0 means nearest, and order 1 means bilinear. Orders 2
+            to 5 are smoother, but many times slower. Masks always use ``"nearest"``.
         reshape: Whether the result is larger, so that it contains the whole rotated image. The images of a batch then differ in size.
         fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, it must be 0.
         mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see :class:`Shift`.

@@ -282,7 +282,7 @@ def checksum(parts: Sequence[np.ndarray]) -> int:
 
 
 def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -> bool:
-    """Fill buffers with the bytes from a byte offset of a file on, and return whether the file has enough bytes."""
+    """Fill buffers, which have ``size`` bytes in total, from a byte offset of a file. Return whether the file has enough bytes."""
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True

@@ -50,7 +50,7 @@ class CacheFolder:
     Args:
         path: The folder, or ``""`` for memory.
         fingerprint: A string that identifies the content of the cache. A cache with a different fingerprint is not used. ``None``: a
-            finished cache is used whatever its fingerprint is. A cache of another file format is never used.
+            finished cache is used with any fingerprint. A cache of another file format is never used.
     """
 
     path: str
@@ -202,7 +202,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Return whether a cache has samples that an earlier cache lacks: other keys or, if samples have no keys, more samples."""
+    """Return whether a cache has samples that an earlier cache lacks. Compare their keys or, without keys, the numbers of samples."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 

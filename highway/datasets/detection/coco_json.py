@@ -1,4 +1,4 @@
-"""Read a COCO JSON file. The annotations, which describe objects, become arrays that are grouped by image."""
+"""Read a COCO JSON file. An annotation describes an object. The annotations become arrays, grouped by image."""
 
 from __future__ import annotations
 

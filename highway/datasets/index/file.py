@@ -110,8 +110,8 @@ class IndexFile:
 def index_path(path: str, where: bool | str) -> str:
     """Return the path of the index of a file.
 
-    If ``where`` is a folder, the index is in this folder. The name of the index then contains a digest of the path of the file. Otherwise,
-    the index is in the folder of the file.
+    If ``where`` is a folder, the index is in this folder. Its name then contains a digest of the file's path, so that files with the same
+    name have different indexes. Otherwise, the index is in the folder of the file.
     """
     if isinstance(where, bool):
         return beside(path, SUFFIX)

@@ -180,7 +180,7 @@ class KeyedWriter(ABC):
 def _listed(database: Database) -> Keys:
     """Return the keys of a database. If the database stores a complete list of its keys, only this list is read."""
     last = database.last_key()
-    if last is not None and not any(last):  # if the last key consists of zero bytes, so do all other keys
+    if last is not None and not any(last):  # keys are sorted: if the last key has only zero bytes, all keys have only zero bytes
         return ZeroKeys(database.keys())
     count = database.count()
     if count is not None:

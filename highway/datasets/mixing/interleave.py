@@ -16,7 +16,7 @@ Stop = Literal["first", "all", "restart"]
 WeightsAt = Callable[[int], Sequence[float]]
 Weights = list[float] | dict[int, list[float]] | WeightsAt
 
-_BITS = 24  # number of fractional bits of a share; with 24 bits, a mix of less than 2**39 positions fits into 64 bits
+_BITS = 24  # number of fractional bits of a share; a position below 2**39 times a share of 24 bits fits into 64 bits
 _ONE = 1 << _BITS
 _LONGEST = 1 << 38
 _ASKED = 1024  # minimum positions between two calls of a weight function, and approximate maximum of calls in an epoch
@@ -122,7 +122,7 @@ class Interleave:
     def _steps(self, weights: Weights) -> Iterator[_Step]:
         """Yield the steps of the epoch, and set ``length`` and ``drawn``."""
         position, drawn = self.begin, self.given
-        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that counts are rounded, and equal shares begin with the first
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half: counts are rounded, and equal shares begin with the first dataset
         ended = drawn >= self._sizes if self._given is None and self._stop == "all" else np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:

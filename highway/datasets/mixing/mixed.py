@@ -43,9 +43,10 @@ class MixedDataset:
             skipped until the end, so each sample occurs once. ``"restart"``: also when all datasets have been read completely, but a
             completed dataset starts again. ``"first"``: before a dataset would repeat.
         length: Number of samples of an epoch. Requires ``stop="restart"``.
-        names: A name for each dataset. With names, a run can resume with a different mix (``allow_changed=["Reader.mixture"]``).
+        names: A name for each dataset. With names, a run can resume with a different mix: pass ``allow_changed=["Reader.mixture"]`` to
+            ``Pipeline.load_state_dict``.
 
-    A sample is a sample of one of the datasets. ``mixed[5]`` is the sample at position 5, in the order without shuffling.
+    Each sample is from one of the datasets. ``mixed[5]`` is the sample at position 5, in the order without shuffling.
 
     Raises:
         ConfigError: there are not as many weights or names as datasets, or a weight is not valid.

@@ -171,7 +171,7 @@ def _feature(data: Data, begin: int, end: int) -> Any:
         lists = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
         if not lists:
             return None
-        kind = lists[-1][0]  # in a oneof, the last kind is valid: all pieces at the end that are of this kind
+        kind = lists[-1][0]  # in a oneof, only the last kind is valid; its pieces are at the end of the list
         last = takewhile(lambda field: field[0] == kind, reversed(lists))
         data, first, end = _merged(data, [(first, end) for _, first, end in last][::-1])
     tag, start = _single(data, first, end)

@@ -115,9 +115,9 @@ class TFRecord(Records):  # Records documents the parameters ``paths``, ``exampl
 
     Args:
         index: ``True``: write the index file ``highway-tfrecord.index`` into the folder of the TFRecord files. A path: write the index file
-            into this folder. ``False``: write no index file. If the folder of the TFRecord files already has an index file, the index file
-            is always used. TFRecord files whose size or modification time has changed are scanned again. If a scan takes more than a
-            second, one process per core scans local files.
+            into this folder. ``False``: write no index file. An existing index file in the folder of the TFRecord files is used in all
+            three cases. TFRecord files whose size or modification time has changed are scanned again. If a scan takes more than a second,
+            one process per core scans local files.
         trusted_pickle: Whether records are pickles, which tensorpack's TFRecordSerializer writes by default. Loading a pickle can run any
             code, so pass ``True`` only for local files that you trust.
 

@@ -73,9 +73,9 @@ class HubLayout(TableLayout):
 class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
-    ``Reader`` also accepts a Hugging Face table itself. This class has several advantages. Images and audio stay encoded, so that highway
-    decodes the images. Arrays keep their dtypes. Samples have keys, and labels have names. Caches and checkpoints detect changes of the
-    table.
+    ``Reader`` also accepts a Hugging Face table itself. This class has several advantages. Images and audio stay encoded, so that many
+    workers can decode the images. Arrays keep their dtypes. Samples have keys, and labels have names. Caches and checkpoints detect changes
+    of the table.
 
     Args:
         dataset: A table of the package ``datasets``, a folder that ``save_to_disk`` wrote, the URL of such a folder, or a name for

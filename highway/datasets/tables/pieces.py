@@ -11,7 +11,7 @@ from highway.engine.cancel import check_cancelled
 
 T = TypeVar("T")
 
-_STAYING = 4  # pieces whose rows have all been taken stay while all pieces use at most 1 / 4 of the budget
+_STAYING = 4  # pieces whose rows have all been taken stay in memory if all pieces together use at most 1 / 4 of the budget
 _LOOK = 0.1  # while another thread decodes: seconds between two checks for cancellation
 
 

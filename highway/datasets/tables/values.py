@@ -43,8 +43,8 @@ class Access(NamedTuple):
     """How to access the memory of values.
 
     Args:
-        memory: A function that returns a function that reads the bytes of a buffer.
-        file: A function that returns the content of a file, for images that are stored as paths.
+        memory: A function that receives a buffer, and returns a function. The returned function reads bytes of the buffer.
+        file: A function that returns the content of a file. It is used for images that are stored as paths.
     """
 
     memory: Callable[[pa.Buffer], Bytes]
