@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
@@ -203,7 +204,11 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
                 if failed[number].poll() and failed[number].recv():
                     while not (isinstance(result := self._get_data()[1], WorkerResult) and result.cannot_begin):
                         pass
-                    result.data.reraise()
+                    try:
+                        result.data.reraise()
+                    except Exception as error:
+                        _break_cycle(error)
+                        raise
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         if first_iter:
@@ -290,7 +295,11 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         for slots in self._slots:
             slots.give_back()
         with self._naming_a_dead_worker():
-            return super().__next__()
+            try:
+                return super().__next__()
+            except Exception as error:
+                _break_cycle(error)
+                raise
 
     @contextmanager
     def _naming_a_dead_worker(self) -> Iterator[None]:
@@ -325,3 +334,10 @@ def _advice(number: int) -> str:
     if number == signal.SIGKILL:
         return " The kernel does this if memory runs out: lower num_workers or prefetch_factor, or give the machine more memory."
     return ""
+
+
+def _break_cycle(error: Exception) -> None:
+    """Clear the local variables of torch's ``reraise``, which refer to the error. Otherwise the workers run until garbage is collected."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if frame.f_code is ExceptionWrapper.reraise.__code__:
+        frame.clear()
