@@ -5,7 +5,7 @@ import math
 import pytest
 
 AT_ONCE = 25  # cases of one test
-QUICK, SLOW = 25, 500  # cases of the quick tests, and of all
+QUICK, SLOW = 25, 250  # cases of the quick tests, and of all
 APART = 100_000  # between what maps add to a sample, which is its number
 
 
