@@ -51,7 +51,7 @@ class Job:
         self._told = float("-inf")
         self._heartbeat, self._heard, self._checked = b"", time.monotonic(), float("-inf")
         self._until = time.monotonic() + KEEP
-        self._asked = self._leaving = False
+        self._asked = self._leaving = self._is_draining = False
 
     def leave(self, *_: object) -> None:
         """Drain the process, and end the job when the process has ended. This method is a signal handler."""
@@ -103,7 +103,7 @@ class Job:
         self._check()
         if not self._until:
             return
-        self._start, self._signals_sent, self._until = order.start, 0, float("inf")
+        self._start, self._signals_sent, self._until, self._is_draining = order.start, 0, float("inf"), False
         self._folder.take(self._place, Claim(self._holder, order.start))
         if error := self._differs(order):
             self._hear(News(self._address, reports=[RoleReport(error=error)], code=2))
@@ -139,8 +139,10 @@ class Job:
         for text, is_error in news.lines:
             print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
         self._untold.append(news)
+        self._is_draining |= any(report.draining for report in news.reports)
         if news.code is not None:
-            is_wanted_again = news.code and not self._signals_sent  # a process that was asked to end is not started again
+            # A process that was asked to end is not started again. `highway drain` asks without the launcher, so without a signal.
+            is_wanted_again = news.code and not self._signals_sent and not self._is_draining
             self._until = min(self._until, time.monotonic() + (KEEP if is_wanted_again else 0.0))
             if self._agent is not None:
                 self._agent.close()

@@ -10,6 +10,7 @@ from waiting import wait_until
 import highway
 from highway.images.software import software
 from highway.run import job
+from highway.run.control import find
 from highway.run.folder import Claim, JobOrder, RoleSoftware, RunFolder
 from highway.run.job import Job
 from highway.run.launcher import LaunchSpec
@@ -62,14 +63,14 @@ class Run:
 @pytest.fixture
 def begin(write, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    path = write(FILE)
     monkeypatch.syspath_prepend(folder)
-    spec = load_checked(path, plugins=["mine"]).process_spec("a")
     run_folder = RunFolder(tmp_path / "run")
     run_folder.make()
     runs = []
 
-    def begin(holder="12.0"):
+    def begin(holder="12.0", text=FILE):
+        path = write(text, "t.yaml")
+        spec = load_checked(path, plugins=["mine"]).process_spec("a")
         launched = LaunchSpec("a", spec, [path, "--plugin=mine", "--drain-timeout=10", "--role=a", "--replica=0"])
         runs.append(Run(run_folder, holder, launched))
         return runs[-1]
@@ -143,6 +144,19 @@ def test_a_job_whose_process_is_not_wanted_again_ends(begin, monkeypatch):
     pid = run.until_pid(1)
     monkeypatch.setattr(job, "KEEP", 0.3)  # not before: it waits as long for the first start
     os.kill(pid, signal.SIGKILL)
+    assert run.ended()
+
+
+def test_a_job_whose_process_a_user_has_drained_ends_even_if_the_process_has_failed(begin):
+    run = begin(text=FILE.replace("$Pass: {}", "$Pass: {}, $Wait: {until: go}"))
+    run.want(1)
+    pid = run.until_pid(1)
+    (process,) = find(run.spec.process.key)
+    with process.connection:
+        process.ask()
+        wait_until(lambda: any(report.draining for report in run.reports(1)))
+        os.kill(pid, signal.SIGKILL)
+        assert run.until_code(1) == -9
     assert run.ended()
 
 
