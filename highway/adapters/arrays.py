@@ -18,7 +18,8 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
     """Return a function that converts arrays to tensors, and returns other values unchanged.
 
     Args:
-        dtype: The dtype of the tensors, or its name. ``None`` converts floats to float32, and 16-, 32- and 64-bit integers to int64.
+        dtype: The dtype of the tensors, or its name. ``None`` converts floats to float32, and 16-, 32- and 64-bit integers to int64, and
+            keeps other dtypes.
         device: The device of the tensors.
         transpose: Whether to move the channel axis: ``(H, W, C)`` becomes ``(C, H, W)``, and ``(B, H, W, C)`` becomes ``(B, C, H, W)``. The
             last axis of an array is the channel axis if its size is 3 or 4.

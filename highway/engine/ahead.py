@@ -39,9 +39,9 @@ def work_ahead(running: RunningStage, ahead: WorkerAhead, meter: Meter) -> None:
 class _ItemsAhead:
     """The items in flight of one worker. The worker has taken these items from its input, and has not passed on their results.
 
-    Each item in flight has a permit of the output channel (:mod:`highway.engine.channel`). If the stage keeps the order, the worker also
-    reserves a slot of the channel when it takes the item. If the stage does not keep the order, an epoch begins only after the previous
-    epoch is done.
+    Each item in flight has a permit (room for one item) of the output channel (:mod:`highway.engine.channel`). If the stage keeps the
+    order, the worker also reserves a slot (the item's place in the order) when it takes the item. If not, an epoch begins only after the
+    previous epoch is done.
     """
 
     def __init__(self, running: RunningStage, meter: Meter, ahead: WorkerAhead) -> None:
@@ -76,7 +76,7 @@ class _ItemsAhead:
                 self._meter.enter(BLOCKED)
                 outbox.acquire()
                 self._meter.enter(STARVED)
-            elif running.idle and depth <= 2:  # with a small depth, each item takes long: leave the items to idle workers
+            elif running.idle and depth <= 2:  # a small depth means that each item takes long: leave the items to idle workers
                 return
             permits = 1 if waits else outbox.acquire_some(room)
             taken: list[Stamped] = []

@@ -1,8 +1,8 @@
 """Functions for items. An item is a sample or a batch: a tuple or dict of numpy arrays.
 
 In a *batch*, the first axis of each field is the batch axis. A *sample* has no batch axis. A field is addressed by its name (in a dict) or
-by its index (in a tuple or list). Negative indexes count from the end. Any other value, such as an array, counts as an item with one
-field, ``0``. A *tree* is a field that is a dict or tuple, and therefore has fields.
+by its index (in a tuple or list). Negative indexes count from the end. Any other value, such as an array, counts as an item with one field,
+``0``. A *tree* is a field that has fields itself: a dict or tuple.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
         as_lists: Whether each field of the batch is a list of the samples' values instead of an array.
 
     Raises:
-        ValueError: there are no samples; the samples differ in type or fields; the shape or dtype of a field differs between samples; or a
-            number does not fit into int32. The message names the field.
+        ValueError: there are no samples; the samples differ in type or fields; the shape or dtype of a field differs between samples; a
+            number does not fit into int32; or a text or byte string ends with a zero, which arrays drop. The message names the field.
     """
     known, values = columns(samples)
     return rebuild(samples[0], values if as_lists else list(map(stack, known, values)))
@@ -154,8 +154,8 @@ def nbytes(item: Item) -> int:
 def weighed(item: Item) -> tuple[int, int]:
     """Return :func:`nbytes` of an item, and how many extra items of this size can wait in a channel (0 if the item is large).
 
-    The size is known for numbers, texts, bytes and arrays. A view counts as the whole array that it is part of. The size of an item is
-    unknown if the item holds any other object, or an array in the memory of any other object. Then no extra items can wait.
+    For the number of extra items, a view counts as the whole array that it is part of. If the item holds an object other than numbers,
+    texts, bytes and arrays, its size is unknown, and no extra items can wait. The same applies to an array in the memory of such an object.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):

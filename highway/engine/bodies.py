@@ -125,7 +125,7 @@ def _map(running: RunningStage, meter: Meter) -> None:
 
 
 def _emit(running: RunningStage, outputs: Iterator[Any], meter: Meter, items: StageInput) -> None:
-    """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on this thread.
+    """Pass on the outputs of a source or stream. At the end, close the iterator on this thread.
 
     Args:
         running: The stage.
@@ -134,7 +134,8 @@ def _emit(running: RunningStage, outputs: Iterator[Any], meter: Meter, items: St
         items: The input. ``items.numbered`` is the index of the next output without a passport.
     """
     clock, context, is_source = MarkerClock(), running.context, running.shape == "source"
-    made_of = None if is_source else Lineage(stage=running.number)  # the lineage of an output whose inputs are unknown
+    # The lineage (how an item was made) of an output whose inputs are unknown.
+    made_of = None if is_source else Lineage(stage=running.number)
     begins = is_source and running.traits.numbers_epochs and running.resumed is None
     try:
         for output in outputs:
@@ -216,7 +217,7 @@ def _lineage_of(running: RunningStage, passport: Passport) -> Lineage:
 
 
 def at_work(stages: Sequence[RunningStage], threads: Sequence[threading.Thread]) -> str:
-    """Describe what each thread of the last working stage does. If no stage works, describe what the source waits for."""
+    """Describe what the threads (at most three) of the last working stage do. If no stage works, describe where the source waits."""
     busy = ((stage, [number for number, meter in enumerate(stage.meters) if meter.state == BUSY]) for stage in reversed(stages))
     stage, numbers = next((found for found in busy if found[1]), (stages[0], [0]))
     by_name, now = {thread.name: thread for thread in threads}, time.perf_counter()

@@ -74,7 +74,7 @@ class Channel:
         self._slots: deque[Any] = deque()  # slots and finished items
         self._inside = 0  # items in ``Together`` entries, except the first item of each entry
         self._permits = 0
-        self._wake_at = 0  # number of entries at which a single writer is woken
+        self._wake_at = 0  # number of waiting items at which a single writer is woken
         self._readers = self._writers = 0  # number of threads that wait
         self._closed = False
         self._cancelled = False
@@ -136,7 +136,7 @@ class Channel:
     def fill(self, slot: Slot, value: Any, more: int | None = None) -> None:
         """Set the item of a slot. ``more`` is the number of extra items that the size of this item allows.
 
-        A slot with ``DROP`` is removed when it is the first slot.
+        A slot with ``DROP`` is removed when it becomes the first slot.
         """
         with self._lock:
             slot.value = value

@@ -13,7 +13,7 @@ composite  ``stages(self)``, a list of stages that replace it                  a
 =========  ==================================================================  =====================
 
 A component can declare more about itself with one method, ``__highway__(self)``, which returns :class:`Traits`. Counts belong to a run, not
-to a component. A component therefore stores its counts in :func:`highway.engine.context.Context.counters`.
+to a component. A component therefore stores its counts in :meth:`highway.engine.context.Context.counters`.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Traits:
             receives the saved state, the epoch and index of the last item, and the pair ``[rank, world_size]`` of the process that saved
             the state. It returns the state for this rank.
         deal_rest: Like ``deal_anew``, but for the case that the user loads the states of all ranks. The function receives a list with a
-            :class:`highway.engine.resume.ReadByRank` for each old rank.
+            :class:`highway.engine.resume.ReadByRank` for each old rank: a record of what the rank has read.
         items_of_rank: For a reader that a source can combine with other readers: a function that receives a ``ReadByRank`` and an
             epoch. It returns the items of this rank in this epoch, as a :class:`highway.engine.resume.ItemsOfRank`.
         indivisible: For a source, the reason why the remaining items of an epoch cannot be divided among other ranks; empty if they can.
@@ -273,8 +273,9 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
         label: The name of the component in error messages.
 
     Raises:
-        PipelineError: the component has none of the shapes; is a generator function with arguments, or a map that needs several arguments;
-            or is a class that defines one of the methods, instead of an instance of this class.
+        PipelineError: the component has none of the shapes, or it is probably a mistake: a text, path or dict as the first stage; an
+            iterable or generator function as a later stage; a map that needs several arguments; or a class that defines one of the methods,
+            instead of an instance of this class.
     """
     defining = (*_SHAPES, "__call__", "__iter__")
     if inspect.isclass(op) and any(inspect.isfunction(getattr(op, method, None)) for method in defining):

@@ -42,7 +42,7 @@ class Consumer:
         self._was_left = False  # whether this loop ended early, and the next loop yields the rest of the epoch
         self._looped = False  # whether a loop over a whole epoch has finished
         self._marker = Marker()  # the last marker
-        self._met: Marker | None = None  # the last marker of this run; None while ``_marker`` comes from a loaded state
+        self._met: Marker | None = None  # the last marker of this run; None before its first marker
         self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the index of the stage
         self._taken = 0  # number of items taken after the marker
         self._repeated = 0  # number of items to drop after the marker, because the earlier run has already returned them

@@ -136,7 +136,7 @@ class Context:
                 self.changed.wait()
 
     def seed_or(self, own: int | None) -> int:
-        """Return the seed to use, from 0 to 2**63 - 1: the component's own seed if it is not ``None``, otherwise the pipeline's seed."""
+        """Return the seed to use: the component's own seed, or, if it is ``None``, the pipeline's seed modulo 2**63."""
         return self.seed % 2**63 if own is None else own
 
     def state_of(self, component: Any) -> Any:

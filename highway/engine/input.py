@@ -29,7 +29,7 @@ class StageInput:
         self._running, self._meter, self._count = running, meter, count
         self.waiting: Any = []
         self.numbered = 0  # the index of the next output without a passport
-        self._dropped: list[Marker] = []  # received markers after the last marker that was passed on
+        self._dropped: list[Marker] = []  # markers that were received after the last marker that was passed on
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 
     @property
@@ -78,7 +78,10 @@ class StageInput:
 
 
 class InputByEpoch(StageInput):
-    """The input of a stream with ``per_epoch``. It reads one item ahead, because the first item of the next epoch ends an epoch."""
+    """The input of a stream with ``per_epoch``.
+
+    It reads one item ahead, because only an item of the next epoch shows that an epoch has ended.
+    """
 
     epoch = -1
     _ahead: Stamped | None = None

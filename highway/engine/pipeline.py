@@ -41,7 +41,7 @@ class Pipeline:
         stages: Components, or :class:`Stage` objects with settings. The first stage is the source. Only the last stage can be a sink.
         seed: Seed of sources, streams and maps without their own seed. For maps with ``rng``, random numbers also depend on the stage's
             name and the item's epoch and index. ``None``: the seed of the pipeline that contains this pipeline, else 0.
-        origin: Host, role and replica of this process, for the passports (metadata) of the items that this pipeline creates.
+        origin: Host, role and replica (index in the role) of this process, for the passports (metadata) of the pipeline's items.
         start: Whether a pipeline that ends in a sink runs at the end of the script, unless the script has run or stopped it.
         isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
             picklable. Arrays are views of shared memory. The items are the same as without ``isolated``.

@@ -55,8 +55,9 @@ class RaggedOptions:
         If ``size`` is given, it is N for all padded fields, in place of ``multiple`` and ``pad_to``.
 
         Raises:
-            ValueError: the samples do not fit together, a sample is larger than ``pad_to`` or ``size``, or ``pad_to`` or ``fill`` names a
-                field that is not padded. The message names the field.
+            ValueError: the samples do not fit together; a sample is larger than ``pad_to`` or ``size``; ``pad_to`` or ``fill`` names a
+                field that is not padded; a dtype cannot hold its padding value; or a padded or concatenated field contains Python objects.
+                The message names the field.
             KeyError: ``fields`` names a field that does not exist.
         """
         if self.ragged is None:

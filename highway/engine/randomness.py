@@ -1,4 +1,4 @@
-"""The random numbers of maps (docs/adr/0003). Each stage has a sequence, and each position in an epoch has a substream of it."""
+"""The random numbers of maps (docs/adr/0003). Each stage has its own sequence, and each position in an epoch its own part, a substream."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def counter_of(epoch: int, position: int) -> int:
 
 
 def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
-    """Return a function from the index of a row to the generator of this row. A call can reset the previous call's generator.
+    """Return a function from the index of a row to the generator of this row. Use each generator before the next call, which can reset it.
 
     If ``rng`` is not the generator of a batch with ``count`` rows, all rows share ``rng``.
     """

@@ -290,7 +290,7 @@ def _all_source_items(passport: Passport, stages: Sequence[RunningStage]) -> lis
 
 
 def lists_sources(stages: Sequence[RunningStage]) -> bool:
-    """Return whether another process needs the :func:`short_lineage` of each item. With only one rank, no lineage is needed."""
+    """Return whether a process that receives the items needs their :func:`short_lineage`, to resume on another number of ranks."""
     source = stages[0]
     ranks = ranks_of(source.stage.op, source.traits)
     regroups = _merging(stages) is not None or splitting(stages) is not None
@@ -378,7 +378,7 @@ def _flat(items: list[list[int]]) -> np.ndarray:
 
 
 def refuse(stage: str, why: str, allow_changed: Collection[str] | None, way_out: str = "start again without the state") -> None:
-    """Raise PipelineError, or log a warning if the user accepts the change of this stage."""
+    """Raise PipelineError, or log a warning if ``allow_changed`` accepts the change of this stage. If it is ``None``, do nothing."""
     if allow_changed is None:
         return
     if not is_named(stage, allow_changed):

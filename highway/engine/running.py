@@ -271,7 +271,7 @@ class RunningStage:
             )
 
     def note_renumbered(self) -> None:
-        """Record that the map has changed the epoch or index of an item.
+        """Record that the map has changed the epoch or index of an item. If the map declares ``one_to_one``, do nothing.
 
         Raises:
             PipelineError: several ranks divide the samples by epoch and index.

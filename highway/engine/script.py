@@ -11,7 +11,8 @@ the script, before the interpreter exits, if three conditions hold:
 - the ``__main__`` script itself has constructed the pipeline;
 - the script has neither run nor stopped the pipeline.
 
-It does not run if the script ends with an exception (including ``SystemExit``), in an interactive interpreter, or with ``start=False``.
+The pipeline does not run if the script ends with an exception (including ``SystemExit``), in an interactive interpreter, or with
+``start=False``.
 
 The pipeline runs until one of these events:
 

@@ -83,8 +83,8 @@ class Stage:
             ``parallel``, as highway's own maps do.
         ordered: Whether a map with several workers keeps the order of its items.
         buffer_size: Maximum number of finished items that wait for the next stage, at least 1. ``None``: 2 items, plus 32 if an item has up
-            to 4 kB, or plus 6 if it has up to 256 kB. An item whose size is unknown, because it holds other objects than arrays, numbers
-            and texts, counts as large. Small items need a larger buffer, because a thread switch can cost as much as the work on an item.
+            to 4 kB, or plus 6 if it has up to 256 kB. An item that holds objects other than arrays, numbers, texts and bytes has an unknown
+            size, and counts as large. Small items need a larger buffer, because a thread switch can cost as much as the work on an item.
         on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning (at most one
             per stage in 5 s). ConfigError and PipelineError always end the run, because they do not belong to a single item. An error
             raised by a source, stream or sink always ends the run, because the iterator cannot continue. A source, stream or sink that can

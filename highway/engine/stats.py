@@ -67,7 +67,8 @@ class HandOver:
     If another pipeline takes the items, as in ``to_device`` on its own thread, the training loop waits at the hand-over of that pipeline.
 
     Attributes:
-        look: A function of an observer. It is called with each item, on the thread that takes the item.
+        look: A function, set by an observer such as a dashboard. It is called with each item, on the thread that takes the item. ``None``:
+            no observer.
         ends_together: Whether the loops of all ranks end after the same number of items, even if the ranks have different numbers of items.
     """
 

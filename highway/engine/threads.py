@@ -229,7 +229,7 @@ class Run:
         self._cancel()
 
     def finished(self, running: RunningStage) -> None:
-        """Handle the end of a stage: cancel the stages before it."""
+        """Handle the end of a stage: cancel the stages before it, because nothing takes their items."""
         self._cancel(upto=self.stages.index(running))
         with self._lock:
             self._ended_first = self._ended_first or running
