@@ -29,6 +29,7 @@ from highway.engine.stats import Meter, PipelineStats
 from highway.engine.time_limit import TimeLimit
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
+from highway.process.threads import join_busy
 
 log = logging.getLogger("highway")
 
@@ -84,8 +85,7 @@ class Run:
         self.is_counted = False  # whether len(pipeline) was called
         self._unfinished = len(self.stages)
         self._threads: list[threading.Thread] = []
-        self._started_at = self._ended_at = 0.0
-        self._cpu_at_start = self._cpu_at_end = 0.0
+        self._started_at = self._ended_at = self._cpu_at_start = self._cpu_at_end = 0.0
         self._pid = os.getpid()
 
     def __str__(self) -> str:
@@ -354,8 +354,10 @@ class Run:
             return
         if threading.get_ident() in [thread.ident for thread in self._threads]:
             _thread.start_new_thread(self._cancel, ())
-        else:
-            self.stop()
+            return
+        self.stop()
+        if not threading.main_thread().is_alive():  # a thread that returns from C++ code while Python exits would abort the process
+            join_busy(self._threads)
 
     def stats(self) -> PipelineStats:
         seconds = (self._ended_at or time.perf_counter()) - self._started_at if self._started_at else 0.0

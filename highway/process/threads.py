@@ -6,6 +6,9 @@ import errno
 import gc
 import sys
 import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 
 _reading = threading.Lock()
@@ -49,3 +52,25 @@ def frame_of(thread: threading.Thread) -> FrameType | None:
         finally:
             if is_collecting:
                 gc.enable()
+
+
+def join_busy(threads: Iterable[threading.Thread], timeout: float = 60.0) -> None:
+    """Join threads for at most ``timeout`` seconds. Do not wait for a thread that needs no CPU time for a second."""
+    deadline = time.monotonic() + timeout
+    for thread in threads:
+        before = list[str]()
+        while thread.is_alive() and time.monotonic() < deadline:
+            now = _cpu_use(thread)
+            if now == before and now[:1] != ["R"]:
+                break
+            before = now
+            thread.join(1)
+
+
+def _cpu_use(thread: threading.Thread) -> list[str]:
+    """Return the state of a thread, such as ``R`` (ready to run or running), and its CPU time; empty if they are unknown."""
+    try:
+        fields = Path(f"/proc/self/task/{thread.native_id}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [fields[0], *fields[11:13]]

@@ -228,3 +228,67 @@ def test_a_pipeline_in_an_imported_module_waits_for_its_run(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     done = subprocess.run([sys.executable, "-c", "import library"], env=environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+COMPUTING = """
+import atexit
+atexit.register(lambda: compute())  # registered first, so called last
+import sys
+import threading
+import time
+import types
+
+import cv2
+import numpy as np
+
+import highway.engine.threads
+from highway import Pipeline
+
+highway.engine.threads.STOP_TIMEOUT = 0.2
+entered = threading.Event()
+
+
+class Late:
+    "Releases the GIL while Python exits."
+
+    def __init__(self):
+        self.sleep = time.sleep
+
+    def __del__(self):
+        self.sleep(0.1)
+
+
+def blur(n):
+    entered.set()
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        cv2.GaussianBlur(image, (31, 31), 0)
+    sys.stderr.write("blurred")
+    return n
+
+
+def compute():
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        pass
+
+
+image = np.zeros((1000, 1000, 3), np.float64)
+pipeline = Pipeline([range(3), blur])
+try:
+    pipeline.dequeue(timeout=0)
+except TimeoutError:
+    entered.wait()
+sys.modules["late"] = late = types.ModuleType("late")
+late.late = Late()
+del late
+sys.setswitchinterval(1000)  # other threads get the GIL only while the main thread waits
+"""
+
+
+def test_a_script_that_ends_while_a_map_computes_in_cpp_does_not_abort(popen):
+    """A thread that returns from C++ while Python exits would abort the process."""
+    process = popen([sys.executable, "-c", COMPUTING])
+    _, error = process.communicate(timeout=200)
+    assert process.returncode == 0, error
+    assert error.endswith("blurred")
