@@ -40,8 +40,9 @@ CommonEnd = Callable[[Iterator[Ready]], Iterator[Ready]]
 class DeviceLoader:
     """A loader that yields the batches of another loader on a device. Each loop runs a loop over the other loader, on a separate thread.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` call the methods of the other loader. The methods ``state_dict`` of both
-    loaders return the state after the last batch that the loop has received. Batches that wait on the device do not count as received.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` call the methods of the other loader. ``state_dict`` returns the state
+    after the last batch that the loop has received. Batches that wait on the device do not count as received. If the other loader is from
+    highway, its own ``state_dict`` returns the same state. Any other loader does not know which batches the loop has received.
 
     The end of a ``with`` block ends a running loop, but does not close the other loader.
 

@@ -56,7 +56,8 @@ def to_device(
                 state = step(state, images, labels)
 
     A separate thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` of the returned loader call the
-    methods of ``loader``. In a state, batches that wait on the device do not count as received.
+    methods of ``loader``. In a state, batches that wait on the device do not count as received. If ``loader`` is not from highway, always
+    call ``state_dict()`` of the returned loader, because ``loader`` does not know which batches the loop has received.
 
     On a CPU, JAX does not copy arrays in aligned memory, such as batches of highway. Do not write to such an array while the JAX array
     exists. Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits. Floats are rounded. An integer that does not fit into
@@ -225,7 +226,7 @@ def _end_exchanges() -> None:
     """At the exit of Python, wait until the exchanges that are still running have ended.
 
     If a thread returns from JAX's C++ code while Python exits, the process aborts. An exchange ends at the latest when another process
-    ends. The processes end after ``jax.distributed.shutdown()``, which waits for all of them.
+    ends. Therefore, this function first calls ``jax.distributed.shutdown()``, which waits until all processes are about to end.
     """
     if exchanges := [thread for thread in threading.enumerate() if isinstance(thread, _Exchange)]:
         try:

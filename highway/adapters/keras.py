@@ -55,6 +55,7 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
             stage drops batches.
 
     Raises:
+        PipelineError: an epoch has no batches, or fewer than ``steps``; or an item has more than three values (in ``fit``).
         Exception: the error of a stage. ``fit`` raises it unchanged.
 
     >>> import keras
@@ -152,7 +153,7 @@ class _Passes:
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
         self.class_weight: dict[int, float] | None = None
-        self.is_split = False  # whether an epoch of Keras can be a part of a pass
+        self.is_split = False  # whether an epoch of Keras can be a part of a pass (``steps_per_epoch``)
         self.is_taken_ahead = False  # whether the backend reads batches in advance
         self._pipeline, self._steps = pipeline, steps
         self._items: Iterator[Any] = iter(())
@@ -167,7 +168,10 @@ class _Passes:
             self._held.clear()
 
     def begin_training(self, has_looked: bool) -> None:
-        """Note that training is about to begin. If all batches that Keras has inspected are still stored, repeat them."""
+        """Note that training is about to begin. If all batches that Keras has inspected are still stored, the next pass repeats them.
+
+        ``has_looked``: whether Keras has read batches to inspect them.
+        """
         if has_looked:
             self._number += 1  # TensorFlow might still read batches of this pass
             self._is_done = self._is_done and not self._held

@@ -60,7 +60,10 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
 
 
 def is_called_by_lightning() -> bool:
-    """Return whether the data fetcher of Lightning is a caller. Lightning resumes a state after the last batch with the next epoch."""
+    """Return whether the data fetcher of Lightning is a caller.
+
+    If a state was saved after the last batch of an epoch, Lightning resumes with the next epoch.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not frame.f_globals.get("__name__", "").endswith(".loops.fetchers"):
         frame = frame.f_back

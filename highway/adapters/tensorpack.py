@@ -71,7 +71,7 @@ class DequeueGenerator(DataFlow):
         return iter(self)
 
     def size(self) -> int:
-        """Return the number of datapoints in an epoch. Raises NotImplementedError."""
+        """Return the number of datapoints in an epoch. Raises NotImplementedError if the number is unknown."""
         return len(self)
 
     get_size = size
@@ -82,7 +82,8 @@ class DataFlowSource:
     """Read a DataFlow. Each pass over the DataFlow is an epoch.
 
     This source calls ``reset_state()`` when it starts. Do not iterate over the same DataFlow elsewhere. The order of some DataFlows, such
-    as ``MultiProcessRunner``, is not reproducible. For a reproducible order, read the data with a :class:`~highway.modules.Reader`.
+    as ``MultiProcessRunner``, is not reproducible. A DataFlow does not report its position, so ``state_dict()`` of the pipeline raises an
+    error in the middle of a pass. For a reproducible order and states, read the data with a :class:`~highway.modules.Reader`.
 
     Args:
         dataflow: The DataFlow.

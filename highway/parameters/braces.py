@@ -19,7 +19,7 @@ def expand_braces(text: str, most: int = MOST) -> list[str]:
     ['zsub://ha:7880', 'zsub://ha:7881', 'zsub://hb:7880', 'zsub://hb:7881']
 
     Raises:
-        ConfigError: a range is malformed, or there are more than ``most`` texts.
+        ConfigError: a range is malformed or has more than 10,000 numbers, or there are more than ``most`` texts.
     """
     found: dict[str, None] = {}  # a dict, because nested braces can lead to the same text twice
     for number, whole in enumerate(_expanded(text)):

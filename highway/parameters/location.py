@@ -49,7 +49,7 @@ class Location:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean X?`` if one of the ``known`` words is similar to ``word``, otherwise a list of few known words."""
+    """Return ``; did you mean X?`` if a known word X is similar to ``word``; else a list of the known words if there are at most 16."""
     words = sorted(known)
     lower = {one.lower(): one for one in words}
     if close := difflib.get_close_matches(str(word).lower(), lower, n=1):

@@ -15,7 +15,7 @@ from highway.process import cgroup
 def available_memory(root: Path = cgroup.ROOT) -> int:
     """Return how many more bytes of memory this process can use: the minimum of the machine's free memory and the control groups' limits.
 
-    If the machine's free memory and the limits are unknown, return half of the machine's memory.
+    If both are unknown, return half of the machine's memory.
 
     Args:
         root: Folder that holds ``proc`` and ``sys``.

@@ -293,7 +293,7 @@ class Anew:
         return state
 
     def items_of_rank(self, read: ReadByRank, epoch: int) -> ItemsOfRank:
-        """Return the items of a rank in an epoch. Before the epoch in which the run last resumed, there are none."""
+        """Return the items of a rank in an epoch. In epochs before the epoch in which the run last resumed, there are none."""
         _, _, rest, size, of = self._begun(read).state[:5]
         items = self._divide(epoch, rest if epoch == of else 0, read.rank[1], size).items(read.rank[0])
         return items if epoch >= of else items._replace(length=0)

@@ -93,8 +93,8 @@ class Dealer:
         Args:
             sampler: The sampler of this rank.
             order: The order of the epoch.
-            begin: Number of samples that this rank would have read before the batch without a deal.
-            stop: Number of samples that this rank would have read after the batch without a deal.
+            begin: Number of samples that this rank reads before the batch if there is no deal.
+            stop: Number of samples that this rank has read after the batch if there is no deal.
         """
         ranks = sampler.world_size
         positions = sampler.rest.at(np.arange(begin * ranks, stop * ranks))

@@ -52,5 +52,5 @@ class Draws:
         return _substreams.value.at(self._key, _FROM + _STEPS * first).random((count, NUMBERS))
 
     def generator(self, place: int) -> Generator:
-        """Return a generator of any amount of numbers for the sample with index ``place``. The next call of this method resets it."""
+        """Return a generator for the sample with index ``place``, for any amount of numbers. The next call resets the generator."""
         return _substreams.value.at(self._key, int(self._positions[place]) << 64)

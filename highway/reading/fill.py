@@ -93,7 +93,7 @@ class Fill:
         return True
 
     def _leave_out(self, batch: BatchInWork, row: int, context: Context) -> bool:
-        """Skip the sample of a row. In a batch, another sample replaces it. Return ``False`` if no sample can."""
+        """Skip the sample of a row. In a batch, another sample replaces it. Return ``False`` if no sample can replace it."""
         if self.stands_for.rows is not None:
             return self._replace(batch, row, context)
         batch.memory[row] = DROP

@@ -95,7 +95,7 @@ class Epoch:
     Args:
         number: The epoch, from 0.
         sampler: Defines the order of the dataset's indexes, and this rank's positions.
-        share: The rank's samples, if they are the same in every epoch.
+        share: The rank's samples, if they are the same in every epoch because a cache follows.
 
     Attributes:
         step: If a sample cannot be used, the sample ``step`` positions later replaces it.

@@ -100,7 +100,7 @@ class Mixed:
         return {**vars(self), "weights": weights, "parts": {name: list(part) for name, part in self.parts.items()}}
 
     def interleave(self, is_rest: bool) -> Interleave:
-        """Return which dataset each position of an epoch reads. With ``is_rest``: only after the mixture began."""
+        """Return which dataset each position of an epoch reads. With ``is_rest``: only positions after the mixture began."""
         parts = [self.parts[name] for name in self.names]
         how: dict[str, Any] = {"begin": self.begin, "given": [part.given for part in parts]} if is_rest else {}
         return Interleave([part.samples for part in parts], self.weights, self.stop, self.length, **how)
@@ -113,7 +113,7 @@ class Mixed:
         return Start(self.epoch, self.interleave(is_rest=True), self.first, left, seeds)
 
     def sampler(self, like: Sampler) -> Sampler:
-        """Return a sampler for the epochs of this mixture, without samplers for its datasets. Other parameters are as in ``like``."""
+        """Return a sampler for the epochs of this mixture, without samplers for its datasets. All other parameters come from ``like``."""
         whole = self.interleave(is_rest=False)
         return replace(like, total=whole.length, mixture=Mixture(whole, np.zeros(len(self.names), np.int64), (), self.start))
 
@@ -234,7 +234,10 @@ class Mixing:
 
     @property
     def start(self) -> Start | None:
-        """The position at which the mixture begins. ``None`` if no state with a mixture was loaded, or before :meth:`replace`."""
+        """The position at which the mixture begins.
+
+        ``None`` if no state with a mixture was loaded, or while :meth:`replace` must still be called.
+        """
         return None if self.mixed is None or self.is_replaced else self.mixed.start
 
     def sampler(self, current: Sampler) -> Sampler:

@@ -51,7 +51,7 @@ class Rest:
         return Rest.without_runs(tail, np.union1d(self.at(places), self.singles[stop:]))
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the positions at places. After the end of the epoch, :class:`~highway.reading.sampler.Order` wraps positions around."""
+        """Return the positions at places. :class:`~highway.reading.sampler.Order` wraps positions after the end of the epoch around."""
         positions = places + (self.tail - len(self.singles))
         if len(self.singles):
             early = places < len(self.singles)

@@ -80,7 +80,7 @@ class Batching(Sampling):
 
     global_batch_size: Count | None = None
 
-    yields_samples: ClassVar[bool] = True  # without a batch size
+    yields_samples: ClassVar[bool] = True  # whether the reader yields single samples if it has no batch size
 
     def __post_init__(self) -> None:
         require(

@@ -129,7 +129,7 @@ class SeveralAnew:
     """Converts the states of a source that combines several sources.
 
     The state is a list: the epoch; the number of items of this epoch so far; the states of the sources; the state of the random order; and
-    ``[epoch, number of items]`` before the last division among ranks.
+    a pair for the last division among ranks: its epoch, and the number of items of this epoch before the division.
 
     Args:
         combining: How the sources are combined.

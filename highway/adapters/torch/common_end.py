@@ -60,7 +60,7 @@ class _Ranks:
         limit = timedelta(seconds=timeout + _CONNECTING)
         self._group = dist.new_group(list(members), limit, "gloo", use_local_synchronization=True)
         self._store = dist.PrefixStore("highway", dist.distributed_c10d._get_process_group_store(self._group))
-        self._used = list[tuple[torch.Tensor, Any]]()  # the tensors of earlier exchanges, with the works of gloo
+        self._used = list[tuple[torch.Tensor, Any]]()  # the tensors of earlier exchanges, each with gloo's handle of the exchange
 
     def begin(self, numbers: list[int]) -> _Exchange:
         done = [number for number, (_, work) in enumerate(self._used) if work.is_completed()]

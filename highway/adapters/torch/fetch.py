@@ -79,7 +79,7 @@ def _missing(data: Any, indices: Any) -> str:
 
 
 def annotate(error: Exception, note: str) -> None:
-    """Add a note to an error. Replace ``StopIteration``, which would end the loop silently, by ``DatasetError``."""
+    """Add a note to an error. For a ``StopIteration``, which would end the loop silently, raise DatasetError."""
     error.add_note(f"highway: {note}")
     add_advice(error)
     if isinstance(error, StopIteration):

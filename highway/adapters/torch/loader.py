@@ -47,9 +47,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order: As in torch.
         snapshot_every_n_steps: Each worker calls ``state_dict`` of an ``IterableDataset`` whenever it has read this number of batches. 0
             means never. After a resume, the worker reads the batches since the last call again, and drops them.
-        workers: ``"processes"`` (as in torch) or ``"threads"``. With threads, an error is raised if the first samples differ when several
-            threads read them. ``None`` selects threads for datasets of highway and for classes with ``__thread_safe__ = True``, unless you
-            pass ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``. Otherwise, it selects processes.
+        workers: ``"processes"`` (as in torch) or ``"threads"``. With threads, an error is raised if the first samples draw global random
+            numbers, or differ when several threads read them. ``None`` selects threads for datasets of highway and for classes with
+            ``__thread_safe__ = True``, unless you pass ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``. Otherwise, it
+            selects processes.
         isolated: Whether the threads run in a separate process until the loader is closed or deleted. The dataset must be picklable.
         per_worker: Whether each thread has its own copy of the dataset (``copy.deepcopy``).
         shard: Whether each rank reads only its part of the dataset, as with ``DistributedSampler``. Calling ``set_epoch`` is not necessary.

@@ -158,7 +158,7 @@ class SlotSender:
         self.slots: dict[int, _Slot] = {}
         self._given_back = self._row.numpy()
         self._generations, self._taken = count(1), 0
-        self._lock = threading.Lock()  # only the thread that sends results sends slots
+        self._lock = threading.Lock()  # one thread takes slots, and another thread sends them
         self._process, self._thread = os.getpid(), 0
         _users[self] = None
         functions = collate.default_collate_fn_map
