@@ -62,8 +62,8 @@ class CommonEnd:
     """Ends the loops of all ranks as soon as one rank has no more batches.
 
     Before a rank passes batch n to its loop, it waits until all ranks have reported that they have batch n. Each rank reports batch n when
-    its loop requests batch n - 1. Therefore, the exchange runs during a training step. The thread of a loop begins the exchanges of this
-    loop. Therefore, all ranks begin their exchanges in the same order, even if they end loops early or run one loop inside another.
+    its loop requests batch n - 1, so the exchange runs during a training step. The thread of a loop begins all exchanges of the loop.
+    Therefore, all ranks begin their exchanges in the same order, even if they end loops early or run one loop inside another.
 
     Args:
         ranks: A function that returns the ranks, or ``None`` if there is only one. It is called at the start of each loop.

@@ -185,7 +185,7 @@ _BODIES: dict[Shape, Callable[[RunningStage, Meter], None]] = {"source": _source
 
 
 def _yielded(running: RunningStage, output: Stamped) -> Stamped:
-    """Return an item that a source or stream yielded with a passport, and fill in missing entries of the passport (metadata)."""
+    """Return an item that was yielded with a passport (metadata), and fill in the missing entries of the passport."""
     if not output.passport.times:
         output = completed(output, running.origin, (time.time(),))
     return Stamped(output.item, _made_by(running, output.passport)) if output.passport.made_of else output
@@ -239,7 +239,7 @@ _ANEW = (
 
 
 def why_over(stages: Sequence[RunningStage], ended_first: RunningStage | None) -> str:
-    """Return why a pipeline has ended, and the way out. ``ended_first`` is the stage that ended first; ``None`` if it is unknown."""
+    """Return why a pipeline has ended, and the way out. ``ended_first`` is the stage that ended first, if it is known."""
     if ended_first is not None and ended_first.shape == "stream":
         return (
             f"the pipeline has ended: {ended_first.stage.name} needs no more items and has ended the pipeline; change this stage, {_ANEW}"

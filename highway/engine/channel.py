@@ -5,9 +5,9 @@ A *permit* reserves room for an item. A *slot* is the place of an item that a wo
 Invariants:
 
 - Only a writer with a permit can create a slot. A permit is given only while the sum of permits and items is below the limit.
-- The limit is ``capacity`` plus some extra items, at most ``extra``. With each item, the writer passes how many extra items the size of
-  this item allows. The channel uses the value that came with the last item. A :class:`Together`, which holds several items, needs only
-  one permit. Its other items can exceed the limit.
+- The limit is ``capacity`` plus a number of extra items, at most ``extra``. The writer passes this number with each item: the smaller the
+  item, the larger the number. The number of the last item counts. A :class:`Together` (several items in one entry) needs only one permit,
+  so its other items can exceed the limit.
 - Items leave in the order in which their slots were created, whenever and by whichever worker the slots are filled.
 - No writer calls :meth:`Channel.close` before all slots are created. After this call, the reader gets the remaining items and then
   ``EndOfStream``.

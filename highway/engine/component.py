@@ -116,8 +116,8 @@ class Traits:
         parallel: Whether a map gets one worker for each available core, if the user does not set the number of workers.
         draws: Whether random numbers change the items. ``False``: random numbers change only the order, or nothing. highway uses this trait
             only if the component takes an ``rng`` or its ``seed`` is ``None``.
-        fingerprint: A function that returns a text. The text must change if the component's output changes because of other parameters,
-            files or code. States and caches compare this text instead of a hash of the component.
+        fingerprint: A function that returns a text. The text must change whenever other parameters, files or code change the output of the
+            component. States and caches compare this text instead of a hash of the component.
         finishes: Whether a source ends by itself after :meth:`highway.Pipeline.drain`, because it calls
             :meth:`highway.engine.context.Context.finish`. ``False``: the engine ends the source between two items.
         length: For a source, a function that returns the number of items of an epoch. For a stream, a function that converts the number of
@@ -138,7 +138,7 @@ class Traits:
         identity: For a source, a function that returns a text that changes when the source's data change. highway rejects a state that was
             saved with other data.
         ranks: For a source, a function that returns the ranks on which its items depend, as a list of pairs ``[rank, world_size]``. A
-            source that combines several sources returns a pair for each of them. The list is empty if every rank gets the same items.
+            source that combines several sources returns a pair for each of them. If every rank gets the same items, the list is empty.
             ``None``: the items depend on the rank of this process, unless the source is a sequence.
         whole_inputs: Whether a stream puts each input into at most one output, and never splits an input.
         splits_batches: Whether a stream splits each batch into its rows. The ``part`` of the lineage is the index of the row.
@@ -150,7 +150,7 @@ class Traits:
         remakes_in_run: Whether ``remake`` of a stream works only while the stream runs. A pipeline with such a stream has no ``remake`` if
             it is the source of another pipeline.
         on_demand: Whether a source starts only when the sink asks for an item.
-        after: A function that receives the preceding stages, and returns the list that replaces them and this component.
+        after: A function that receives the preceding stages, and returns a list of stages that replaces them and this component.
         adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
         stands_for: The component of the user that this component wraps or is a part of.
         ahead: For a map that works on several items at once, a function that receives the stage's context and returns a

@@ -39,7 +39,7 @@ class Consumer:
         self._held: Stamped | None = None  # an item that the last loop took but did not yield, because it begins the next epoch
         self._skipped = -1  # the last epoch whose loop ended early
         self._loop: int | None = None  # the epoch of the current loop; None if no loop is within an epoch
-        self._was_left = False  # whether this loop ended early, and the next loop yields the rest of the epoch
+        self._was_left = False  # whether the loop ended early, so that the next loop yields the rest of the epoch
         self._looped = False  # whether a loop over a whole epoch has finished
         self._marker = Marker()  # the last marker
         self._met: Marker | None = None  # the last marker of this run; None before its first marker

@@ -173,7 +173,7 @@ class Context:
             counts[name] = counts.get(name, 0) + 1
 
     def count_calls(self, counts: Mapping[str, int]) -> None:
-        """Add counts to the counters of the stage, for code that the component calls. Outside a stage, do nothing."""
+        """Add counts of code that the component calls to the counters of the stage. Outside a stage, do nothing."""
         with self.lock:
             for name, number in counts.items() if self.is_stage else ():
                 self.counts[name] = self.counts.get(name, 0) + number
@@ -299,7 +299,10 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def on_behalf_of(other: Context) -> Context:
-    """Return a copy of another stage's context, to run its code on this thread. Cancelling this thread's stage cancels the copy."""
+    """Return a copy of another stage's context, to run that stage's code on this thread.
+
+    If this thread's stage is cancelled, so is the copy.
+    """
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context._changing, context.changed = own._changing, own.changed

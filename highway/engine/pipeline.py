@@ -113,8 +113,8 @@ class Pipeline:
             role: The name of a role in the file. ``replica`` is the index of a process of this role, from 0.
             plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
             isolated: Whether the stages run in a separate process; see :class:`Pipeline`.
-            on: How this process finds the others. Empty: the file names the hosts. ``"ray"``: through the file's run in this process's Ray
-                cluster. ``"ray:NAME"``: through the run with this name. ``"folder:PATH"``: through a folder that all hosts can access.
+            on: How this process finds the others; not with ``isolated``. Empty: by the hosts in the file. ``"ray"``: in this process's Ray
+                cluster, by the run's name in the file. ``"ray:NAME"``: by the name NAME. ``"folder:PATH"``: through a shared folder.
             **variables: Values for the file's ``vars``. If a variable has the same name as an argument, use :func:`highway.topology.load`.
 
         Raises:

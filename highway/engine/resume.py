@@ -222,7 +222,7 @@ class _Shared:
 
 
 class MarkerClock:
-    """Decides when the next marker is due. If markers take little time, they are sent more often."""
+    """Decides when the next marker is due. If markers take much time, they are sent less often."""
 
     def __init__(self) -> None:
         self._not_before = 0.0

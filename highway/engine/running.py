@@ -117,7 +117,7 @@ class LeftOut:
 
 
 class _Here(threading.local):
-    """A worker's index, and the passport (metadata) of its current item. Thread-local, because other threads also call maps."""
+    """A worker's index, and the passport (metadata) of its current item. Thread-local, because several threads call a map."""
 
     number = 0
     passport: Passport | None = None

@@ -25,9 +25,9 @@ class OpenSource:
     Args:
         op: The source.
         traits: The declarations of the source.
-        context: The context of the stage. The constructor stores the source's state (:class:`highway.engine.component.RunState`) in the
-            context. If the source is a sequence or a pipeline, the ``OpenSource`` itself is this state. If the source has a parameter
-            ``context``, it gets the context.
+        context: The context of the stage. If the source has a parameter ``context``, it gets the context. The constructor stores the
+            source's state (:class:`highway.engine.component.RunState`) in the context. For a sequence or a pipeline, the ``OpenSource``
+            itself is this state.
         state: The saved state of the source; ``None`` for a new run.
 
     Attributes:

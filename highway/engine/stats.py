@@ -135,7 +135,7 @@ class StageStats:
         queued: Number of items in the stage's output queue, finished or in work.
         capacity: Maximum of ``queued``.
         shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
-        counters: The component's own counters, such as the gaps of a link.
+        counters: The component's own counters, such as ``gaps``, the missing messages of a link.
         parameter: The name of the parameter that sets the number of workers.
         error: The text of the last skipped error.
 

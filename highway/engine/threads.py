@@ -307,7 +307,7 @@ class Run:
         return next((running.traits.epochs for running in reversed(self.stages) if running.traits.repeats or running.number == 0), None)
 
     def why_over(self, has_ended: bool) -> str:
-        """Return why there are no more items, and the way out. ``has_ended``: whether the last item came before any ``stop()``."""
+        """Return why there are no more items, and the way out. ``has_ended``: whether the run ended by itself, not by ``stop()``."""
         return why_over(self.stages, self._ended_first) if has_ended else STOPPED
 
     @cached_property

@@ -29,7 +29,7 @@ class Notation(Protocol):
         """Return the component for ``value``. The hint is a class or ``Callable``."""
 
     def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
-        """Return the error for a value that does not fit. It contains ``expected`` (a type of msgspec), ``hint`` or ``choices``."""
+        """Return the error for a value that does not fit. The message gives ``expected`` (a type of msgspec), ``hint`` or ``choices``."""
 
 
 def argument(value: Any, parameter: inspect.Parameter, location: Location, notation: Notation) -> Any:

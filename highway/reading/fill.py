@@ -25,7 +25,10 @@ from highway.reading.plan import BatchInWork, ReaderLike, RowRange
 
 @dataclass
 class Fill:
-    """Read the samples of a range of rows. The call that fills the last range of a batch returns the batch. Other calls return ``DROP``."""
+    """Read the samples of a range of rows.
+
+    The call that fills the last range of a batch returns the batch. All other calls return ``DROP``.
+    """
 
     stands_for: ReaderLike
 

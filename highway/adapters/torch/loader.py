@@ -107,7 +107,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._progress: Any = None  # the progress of the last loop, or a snapshot of it
         self._resumed: dict[str, Any] | None = None  # the snapshot (an internal state) from which the next loop resumes
         self._untouched: list[Any] = []  # the states of the process's generators when a state was loaded
-        self._received: Any = None  # the position of the loop, if an adapter between it and this loader reads batches in advance
+        self._received: Any = None  # the position of the loop, if an adapter reads batches of this loader in advance
         self._threads: Threads | None = None  # idle threads for the next loop
         self._loop_threads: list[Threads] = []
         self._is_loaded = False  # whether a state was loaded since the last loop
@@ -306,8 +306,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that the loop has received.
 
-        Call this method between two batches, or before or after a loop. After a resume, workers read once more the batches that they had
-        read in advance. If called between the last batch and the end of the loop, the resumed loop yields no batches.
+        Call this method between two batches, or before or after a loop. After a resume, workers read the batches again that they had read
+        in advance. If called between the last batch and the end of the loop, the resumed loop yields no batches.
 
         Returns:
             A dict. ``json`` can serialize it, unless the states of your own datasets and samplers contain other types.

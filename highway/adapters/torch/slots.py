@@ -1,4 +1,4 @@
-"""Shared memory that worker processes use again for later batches. Otherwise, the kernel would clear new pages for each batch.
+"""Shared memory that worker processes reuse for later batches, because the kernel has to clear the pages of new memory.
 
 A *slot* is a piece of shared memory. A worker collates batches into free slots, and sends the numbers of these slots to the loader. The
 loader returns a slot to the worker when no object in its process refers to the memory. A slot is dropped if a third process might have
