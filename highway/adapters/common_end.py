@@ -81,7 +81,8 @@ class CommonEnd:
     def __call__(self, batches: Iterator[Ready]) -> Iterator[Ready]:
         """Yield the batches of the loop on this rank until one of the ranks has no more batches.
 
-        If another rank ends first, then also yield the end of this rank's loop, unless too many batches remain.
+        If another rank ends first, then also yield the end of this rank's loop, so that the loader finishes its epoch. If too many batches
+        remain, yield no end.
         """
         ranks = self._ranks()
         if ranks is None:

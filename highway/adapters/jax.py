@@ -93,8 +93,6 @@ def to_device(
 
 
 class _Put:
-    """Puts the arrays of batches on the device."""
-
     def __init__(self, sharding: Any) -> None:
         self.sharding = sharding
 

@@ -67,7 +67,6 @@ class _PipelineDatasource(Datasource):
         """Return ``None``: the size is unknown."""
 
     def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
-        """Return a task for each pipeline."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [ReadTask(partial(_blocks, arguments), metadata, per_task_row_limit=per_task_row_limit) for arguments in self.arguments]
 

@@ -146,7 +146,6 @@ class _ItemsAhead:
                 _, here.passport, here.marker = self._flying[0]
 
     def _hand_on(self) -> None:
-        """Pass on the finished results."""
         for slot, result in self._done:
             self._running.hand_on(slot, result, self._meter)
         self._done.clear()

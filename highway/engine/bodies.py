@@ -256,7 +256,6 @@ def why_over(stages: Sequence[RunningStage], ended_first: RunningStage | None) -
 
 
 def thread_name(stage: str, number: int) -> str:
-    """Return the name of a worker's thread."""
     return f"highway:{stage}:{number}"
 
 

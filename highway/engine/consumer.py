@@ -140,7 +140,6 @@ class Consumer:
         return self
 
     def _leave(self, number: int) -> None:
-        """Record that the loop over an epoch ended early."""
         self._was_left = not self._run.skip(number)
         if not self._was_left:
             self._finish(number)

@@ -20,7 +20,7 @@ from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
 class StageInput:
-    """The input of a stream or sink. It yields items, and holds the passport (the metadata) of the last item."""
+    """The input of a stream or sink: see :class:`highway.engine.stage.Items`."""
 
     epoch, runs = 0, True  # with ``per_epoch``: the current epoch of the stream, and whether the stream is within this epoch
 
@@ -28,7 +28,7 @@ class StageInput:
         self.passport, self.context = Passport(), running.context
         self._running, self._meter, self._count = running, meter, count
         self.waiting: Any = []
-        self.numbered = 0  # the index of the next output without a passport
+        self.numbered = 0  # the index of the next output that is yielded without a passport (metadata)
         self._dropped: list[Marker] = []  # markers that were received after the last marker that was passed on
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 

@@ -32,7 +32,7 @@ class Pipeline:
 
     The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, as readers do, each ``for``
     loop over the pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of
-    its epoch is skipped, except after a ``ZMQSource``. :meth:`dequeue` and sinks get the items of all epochs, one epoch after another.
+    its epoch is skipped, except after a ``ZMQSource``, which skips nothing. :meth:`dequeue` and sinks get the items of all epochs.
 
     If a script constructs a pipeline that ends in a sink and does not run it, the pipeline runs at the end of the script (see
     :mod:`highway.engine.script`).

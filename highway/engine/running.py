@@ -65,9 +65,6 @@ class EpochInWork:
 class LeftOut:
     """The errors that a stage has skipped.
 
-    Args:
-        stage: The stage.
-
     Attributes:
         errors: Number of errors in this run.
         fatal: The error that exceeded ``max_errors``.
@@ -212,7 +209,6 @@ class RunningStage:
             return DROP
 
     def generator(self, passport: Passport) -> Generator:
-        """Return the generator for an item."""
         return generator(self.context.key, passport.epoch, passport.index, passport.rows)
 
     def watch(self) -> None:

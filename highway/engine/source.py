@@ -148,7 +148,6 @@ class Fed:
         self._values.put(_END)
 
     def values(self) -> Iterator[Any]:
-        """Yield the values."""
         while True:
             check_cancelled()
             try:

@@ -173,7 +173,6 @@ def why_not(value: object, hint: Any) -> str:
 
 
 def one_of(choices: Sequence[Any]) -> str:
-    """Return a text that lists choices."""
     return " or ".join(map(repr, choices)) if len(choices) < 3 else f"one of {', '.join(map(str, choices))}"
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 from highway.process import cgroup
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Environment variables for the number of threads of numerical libraries. highway sets them to 1 in processes whose stages have threads."""
+"""Environment variables for the number of threads of numerical libraries.
+
+highway sets them to 1 in processes whose stages have threads, because these threads already use all cores.
+"""
 
 
 def available_cores(root: Path = cgroup.ROOT) -> int:

@@ -71,7 +71,10 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
 
 
 def ranks_here(world_size: int) -> int:
-    """Return the number of ranks on this machine: ``LOCAL_WORLD_SIZE`` (of torchrun), or ``world_size`` if the variable is not set."""
+    """Return the number of ranks on this machine: ``LOCAL_WORLD_SIZE`` (of torchrun), or ``world_size`` if the variable is not set.
+
+    Raises ConfigError if the variable is not a number.
+    """
     return max(1, min(world_size, _number("LOCAL_WORLD_SIZE"))) if "LOCAL_WORLD_SIZE" in os.environ else world_size
 
 

@@ -130,7 +130,6 @@ def _pixels(sample: Any) -> float:
 
 
 def _tokens(sample: Any) -> float:
-    """Return the number of tokens of a sample."""
     if isinstance(sample, dict):
         values = [sample[name] for name in _TOKENS if name in sample][:1] or list(sample.values())
     else:

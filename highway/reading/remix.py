@@ -183,9 +183,6 @@ class Mixed:
 class Mixing:
     """The mixture of a reader in one run.
 
-    Args:
-        reader: The parameters of the reader.
-
     Attributes:
         mixed: The mixture of the state from which the run resumes. After :meth:`replace`, the mixture that the run reads.
         is_replaced: Whether :meth:`replace` must still replace ``mixed``, because the user asked for it.

@@ -24,7 +24,7 @@ Shuffle = bool | Literal["blocks"]
 OnUneven = Literal["pad", "drop", "raise"]
 
 _DRAWN = 1 << 16  # up to this length, permutations are drawn uniformly; longer ones are computed
-_ROUNDS = 8
+_ROUNDS = 8  # of the Feistel network in a permutation
 _BLOCKS_AT_ONCE = 16  # average number of blocks in a window, if the user gives no size
 _ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # counters in an epoch's sequence; smaller counters belong to the samples
 _PLACES = 5 << 128  # counter in an epoch's sequence for places in windows and for seeds of parts: the largest counter
@@ -122,7 +122,8 @@ class Sampler:
     Args:
         total: Samples of the dataset, at least 1.
         seed: Seed of the orders.
-        shuffle: ``True`` shuffles all samples, ``"blocks"`` shuffles blocks and then samples within windows, ``False`` does not shuffle.
+        shuffle: ``True`` shuffles all samples. ``"blocks"`` shuffles blocks, and then samples within windows, which are parts of the
+            resulting order. ``False`` does not shuffle.
         blocks: The blocks of the dataset, for ``"blocks"``.
         window: Number of samples in a window. ``None``: the number of samples in 16 average blocks.
         rank: This rank.

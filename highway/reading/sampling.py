@@ -21,7 +21,8 @@ class Sampling:
 
     Args:
         shuffle: ``True`` shuffles all samples in each epoch. ``False`` keeps the order of the dataset. ``"blocks"`` shuffles blocks of
-            samples that are cheap to read together (row groups, chunks, shards), and then the samples within windows.
+            samples that are cheap to read together (row groups, chunks, shards). Then it shuffles the samples within windows, which are
+            parts of the resulting order.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
         drop_last: Whether to drop the last batch of an epoch if it is smaller than the other batches.
         num_workers: Number of threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.

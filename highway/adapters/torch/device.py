@@ -82,8 +82,6 @@ def to_device(
 
 
 class _Mover:
-    """Moves batches to a device."""
-
     def __init__(self, device: torch.device, images: _Images) -> None:
         self._device, self._images = device, images
 
@@ -153,7 +151,6 @@ class _Images:
         self._made: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def changed(self, batch: Any) -> Any:
-        """Return a batch with changed images."""
         field = self._field
         if field is None and isinstance(batch, Mapping):
             field = next((name for name in ("image", "images") if name in batch), None)

@@ -16,11 +16,7 @@ from highway.errors import ConfigError
 
 
 class PipelineItems(IterableDataset):
-    """The items of a pipeline, with tensors instead of arrays. Each loop is one epoch of the pipeline.
-
-    Args:
-        pipeline: The pipeline.
-    """
+    """The items of a pipeline, with tensors instead of arrays. Each loop is one epoch of the pipeline."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -72,7 +68,6 @@ class PipelineIterator(_SingleProcessDataLoaderIter):
 
 
 def unchanged(item: Any) -> Any:
-    """Return the item. A ``collate_fn`` that does nothing."""
     return item
 
 

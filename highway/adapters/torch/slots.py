@@ -80,7 +80,6 @@ class _Slot:
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of the storage."""
         return int(self.storage._share_fd_cpu_()[0])
 
     def note_fork(self) -> None:

@@ -209,11 +209,7 @@ class _Read:
 
 
 class Threads:
-    """The worker threads of a loader: a pipeline that processes tasks.
-
-    Args:
-        loader: The loader.
-    """
+    """The worker threads of a loader: a pipeline that processes tasks."""
 
     def __init__(self, loader: Any) -> None:
         own_collate = None if loader.has_default_collate else loader.collate_fn
@@ -228,7 +224,6 @@ class Threads:
         self._is_started = False
 
     def send(self, task: Task) -> None:
-        """Request a batch."""
         self._tasks.put(task)
         if not self._is_started:
             self._is_started = True
@@ -245,7 +240,6 @@ class Threads:
         return result._replace(batch=as_tensors(result.batch))
 
     def close(self) -> None:
-        """End the threads. Closing again does nothing."""
         self._tasks.close()
         self._pipeline.stop()
 

@@ -127,7 +127,6 @@ class Fetching:
         return fetcher
 
     def count(self) -> None:
-        """Note that a batch was read."""
         self._fetched += 1
 
     def state(self, has_ended: bool = False) -> WorkerState:
