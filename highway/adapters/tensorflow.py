@@ -48,8 +48,8 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
 
     TensorFlow reads up to four items in advance. In a loop over this dataset, ``pipeline.state_dict()`` returns the state after the last
     item that the loop has received. In ``fit``, or in a loop over the result of ``map``, it is unknown which items were received, so
-    ``pipeline.state_dict()`` raises an error. If the source of the pipeline does not number its epochs, such as a list, and a loop ends
-    early, the items that TensorFlow has read in advance are lost.
+    ``pipeline.state_dict()`` raises an error. If a loop ends early, and the source of the pipeline does not number its epochs (such as a
+    list), the items read in advance are lost.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is known.
 

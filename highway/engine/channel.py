@@ -52,7 +52,7 @@ class Channel:
 
     Each wake-up of a writer interrupts a thread on the same core. If the queue is full and has a single writer, the channel therefore wakes
     this writer when half of the waiting items have left. If there are several writers, the channel wakes one of them when there is room for
-    one item. It does not wait for half of the queue, because a writer can keep a permit for a long time, for example while it waits for an
+    one item. It does not wait for half of the queue, because a writer can keep a permit for a long time, such as while it waits for an
     input.
 
     Args:

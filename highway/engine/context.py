@@ -2,7 +2,7 @@
 
 Streams and sinks read the context from ``items.context``. Sources and maps receive the context if they have a parameter ``context``:
 ``__iter__(self, context=None)`` or ``__call__(self, item, context)``. Code that cannot receive the context as an argument, such as a socket
-deep inside a library, calls :func:`here`, which returns the context of the current thread.
+deep inside a library, calls :func:`here`. It returns the context of the current thread.
 """
 
 from __future__ import annotations

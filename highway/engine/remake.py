@@ -232,7 +232,7 @@ def splitting(stages: Sequence[RunningStage]) -> RunningStage | None:
 def needs_of_other_ranks(stages: Sequence[RunningStage]) -> str:
     """Return a text that describes what is needed to resume on another number of ranks, and which stage is the reason.
 
-    The text is empty if the state of one rank is enough, if all ranks read the same items, or if the pipeline has no states.
+    The text is empty if one rank's state is enough, all ranks read the same items, or the pipeline has no states.
     """
     source, *rest = stages
     is_stateless = not has_state(source.stage.op, source.traits) or any(one.shape == "stream" and one.traits.state is None for one in rest)

@@ -53,7 +53,8 @@ class Bounded(ABC):
 
     Attributes:
         changing: Names and values of the variables that the current component changes while it runs. The component's hash does not contain
-            these values, because the hash must be the same before and after a run. Zeros and empty containers are skipped.
+            these values, because the hash must be the same before and after a run. Zeros and empty containers are skipped, because counters
+            and caches begin with them.
     """
 
     def __init__(self) -> None:

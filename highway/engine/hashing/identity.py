@@ -19,7 +19,7 @@ from highway.errors import PipelineError
 
 log = logging.getLogger("highway")
 
-_SOURCES = 64  # maximum number of fingerprints of a stage to read; they are evenly spaced
+_SOURCES = 64  # maximum number of a stage's fingerprints that are read, evenly spaced
 MIXTURE = ".mixture"  # "Reader.mixture" in allow_changed means that the reader can have another mixture
 _DATASETS = ("dataset", "data_dir")  # parameters of readers
 _DATA = "its data (files are compared by path, size and time)"
@@ -180,7 +180,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
 
 
 def accepted(names: Collection[str], current: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return ``names``, in which the reader's data and the parameters that can hold a mixture replace ``"Reader.mixture"``."""
+    """Return ``names``. Replace ``"Reader.mixture"`` by the reader's data and the parameters that can hold a mixture."""
     found = [name for name in names if not name.endswith(MIXTURE)]
     for reader in [name.removesuffix(MIXTURE) for name in names if name.endswith(MIXTURE)]:
         known = {_DATA, *(parameter for name, stage in current.items() if is_named(name, [reader]) for parameter in stage["parameters"])}

@@ -47,8 +47,8 @@ class Hasher(Bounded):
     """Hashes values. Each object is hashed once per component, in its current form.
 
     Args:
-        strict: ``True``: a value that cannot be hashed is an error, and the weights of a trainable model are hashed. ``False``: of a value
-            that cannot be hashed, only the type is hashed, and the weights of a trainable model are skipped.
+        strict: ``True``: a value that cannot be hashed is an error, and the weights of a trainable model are hashed. ``False``: if a value
+            cannot be hashed, only its type is hashed, and the weights of a trainable model are skipped.
         seed: The value that replaces ``seed=None`` of components: the seed of the pipeline.
 
     Attributes:
