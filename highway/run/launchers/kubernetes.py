@@ -4,7 +4,8 @@ Each process has its own pod. Pods find each other by the names that a headless 
 A second topology file contains these names. highway merges it over the user's file. Kubernetes restarts a pod even after a normal end,
 unless the pod belongs to a Job. Therefore, the kind of object depends on the role:
 
-- A role with ``autoscale`` is a Deployment with a HorizontalPodAutoscaler. A pod whose role has ended remains until the user deletes it.
+- A role with ``autoscale`` is a Deployment with a HorizontalPodAutoscaler. A pod whose role has ended remains until the user
+  deletes the Deployment.
 - A role with ``restart: always`` is a StatefulSet.
 - Any other role is an Indexed Job, which replaces a failed pod as often as the file allows.
 """
