@@ -155,7 +155,8 @@ def weighed(item: Item) -> tuple[int, int]:
     """Return :func:`nbytes` of an item, and how many extra items of this size can wait in a channel (0 if the item is large).
 
     For the number of extra items, a view counts as the whole array that it is part of. If the item holds an object other than numbers,
-    texts, bytes and arrays, its size is unknown, and no extra items can wait. The same applies to an array in the memory of such an object.
+    texts, bytes and arrays, its size is unknown, and no extra items can wait. The same applies to an array whose memory belongs to an
+    object that is not an array.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):

@@ -274,8 +274,8 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
 
     Raises:
         PipelineError: the component has none of the shapes, or it is probably a mistake: a text, path or dict as the first stage; an
-            iterable or generator function as a later stage; a map that needs several arguments; or a class that defines one of the methods,
-            instead of an instance of this class.
+            iterable as a later stage; a generator function that is not a source; a map that needs several arguments; or a class that
+            defines one of the methods, instead of an instance of this class.
     """
     defining = (*_SHAPES, "__call__", "__iter__")
     if inspect.isclass(op) and any(inspect.isfunction(getattr(op, method, None)) for method in defining):
