@@ -1,8 +1,8 @@
 """The context of a stage: the object through which the code of a stage uses the engine during a run.
 
 Streams and sinks read the context from ``items.context``. Sources and maps receive the context if they have a parameter ``context``:
-``__iter__(self, context=None)`` or ``__call__(self, item, context)``. Code that cannot receive the context as an argument, such as a socket
-deep inside a library, calls :func:`here`. It returns the context of the current thread.
+``__iter__(self, context=None)`` or ``__call__(self, item, context)``. :func:`here` returns the context of the current thread. It is for
+code that cannot receive the context as an argument, such as a socket deep inside a library.
 """
 
 from __future__ import annotations
