@@ -24,6 +24,11 @@ HOME = Path(highway.__file__).parents[1]
 STAGES = Path(__file__).with_name("stages.py")
 
 
+RAY_IN_TESTS = {  # variables of the nodes of Ray that tests start
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # by default, a node that gets SIGTERM can wait for 30 s before it ends
+    "RAY_worker_niceness": "0",  # by default 15, with which actors hardly run on a busy machine
+    "RAY_raylet_start_wait_time_s": "120",  # by default 30, which a busy machine can exceed
+}
 _ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below those that the system takes for connections, and of this process
 
 

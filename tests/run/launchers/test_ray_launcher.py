@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from namespaces import missing, network
 from prometheus_client.parser import text_string_to_metric_families
-from topologies import all_lost, lost_within
+from topologies import RAY_IN_TESTS, all_lost, lost_within
 from waiting import wait_until
 
 import highway
@@ -145,6 +145,7 @@ class Cluster:
                 "PYTHONPATH": f"{self.folder}/site",
                 "RAY_metrics_report_interval_ms": "1000",
                 "RAY_JOB_STOP_WAIT_TIME_S": "60",
+                **RAY_IN_TESTS,
             }
             common = [
                 f"--node-ip-address={self.hosts.addresses[name]}",
@@ -162,8 +163,8 @@ class Cluster:
                     stderr=log,
                     env=self.variables | fast | own | {"RAY_health_check_failure_threshold": "3"},
                 )
-            log = self.folder / f"{name}.log"  # one after the other: two that start at once take the same socket
-            wait_until(lambda log=log, node=self.nodes[name]: "Ray runtime started" in log.read_text() or node.poll(), PATIENCE, 0.1)
+            log = self.folder / f"{name}.log"  # one after the other, because each keeps a core busy until it has joined
+            wait_until(lambda log=log, node=self.nodes[name]: "Ray runtime started" in log.read_text() or node.poll(), 2 * PATIENCE, 0.1)
             assert self.nodes[name].poll() is None, log.read_text()
 
     def raylet(self, name):
@@ -326,7 +327,7 @@ def test_what_a_drain_that_runs_out_of_time_loses_is_counted(cluster, launch, wr
 
 SCALES = (
     FILE.replace("replicas: 2", "autoscale: {min: 1, max: 4, grow_s: 1, shrink_s: 2}")
-    .replace('$Numbers: {count: "${count}", hold: "${hold}"}', "$Waves: {high: 0.003, low: 0.1}")
+    .replace('$Numbers: {count: "${count}", hold: "${hold}"}', "$Waves: {high: 0.005, low: 0.1}")
     .replace("$Pass", "$Pass: {every: 0.02}")
 )
 

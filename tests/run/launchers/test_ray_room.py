@@ -8,9 +8,11 @@ import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from namespaces import missing, network
+from namespaces import Hosts, missing, network
+from topologies import RAY_IN_TESTS
 from waiting import wait_until
 
 from highway.run.launchers.ray import Needs, no_room
@@ -94,68 +96,86 @@ roles:
 """
 
 
-@pytest.fixture
-def temporary(tmp_path_factory):
-    """The folder for temporary files; nothing is left in it."""
-    folder = tmp_path_factory.mktemp("ray")  # a short path, for Ray's sockets
-    yield folder
-    assert list(folder.iterdir()) == []
+class Cluster(NamedTuple):
+    """A cluster of one node with two cores, and the folder for temporary files of what runs on it."""
+
+    hosts: Hosts
+    temporary: Path
 
 
-@pytest.fixture
-def hosts(temporary, tmp_path_factory):
-    """A cluster of one node with two cores."""
+@contextlib.contextmanager
+def one_node(tmp_path_factory):
     if find_spec("ray") is None or missing():
         pytest.skip("ray is not installed: this is run by tox -e launchers-ray" if find_spec("ray") is None else missing())
-    folder = tmp_path_factory.mktemp("ray")
+    folder, temporary = tmp_path_factory.mktemp("ray"), tmp_path_factory.mktemp("ray")  # short paths, for Ray's sockets
     with network(("head",)) as hosts:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=6379", "--num-cpus=2", "--block"]
         command += [f"--node-ip-address={hosts.addresses['head']}", f"--temp-dir={folder}/r", "--include-dashboard=false"]
         command += ["--disable-usage-stats"]
+        own = {"TMPDIR": str(temporary), **RAY_IN_TESTS}
         log = folder / "log"
         with (
             log.open("w") as output,
-            hosts.popen("head", command, stdout=output, stderr=output, env=os.environ | {"TMPDIR": str(temporary)}) as node,
+            hosts.popen("head", command, stdout=output, stderr=output, env=os.environ | own) as node,
         ):
             try:
                 wait_until(lambda: "Ray runtime started" in log.read_text() or node.poll(), 120, 0.1)
                 assert node.poll() is None, log.read_text()
-                yield hosts
+                yield Cluster(hosts, temporary)
             finally:
                 node.send_signal(signal.SIGTERM)
                 node.wait(60)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A cluster for all tests that leave it as it was."""
+    with one_node(tmp_path_factory) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def launch(hosts, temporary, write, start):
-    """Launch a topology on the cluster."""
-    where = ["--plugin=mine", "--on=ray", f"--cluster={hosts.addresses['head']}:6379", "--json"]
-    own = {"RAY_ADDRESS": None, "PYTHONWARNINGS": None, "TMPDIR": str(temporary)}
-    return lambda text, **also: start("launch", write(text), *where, on=hosts.on("head"), **own, **also)
+def cluster(tmp_path_factory):
+    """A cluster for one test."""
+    with one_node(tmp_path_factory) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def launch(write, start):
+    """Launch a topology on a cluster."""
+
+    def launch(cluster, text, **also):
+        where = ["--plugin=mine", "--on=ray", f"--cluster={cluster.hosts.addresses['head']}:6379", "--json"]
+        own = {"RAY_ADDRESS": None, "PYTHONWARNINGS": None, "TMPDIR": str(cluster.temporary)}
+        return start("launch", write(text), *where, on=cluster.hosts.on("head"), **own, **also)
+
+    return launch
 
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.slow
-def test_more_processes_than_cores_run_all_the_same(launch, numbers):
-    code, out, error = launch(TEXT.replace("{every: 0.005, until: stop}", "300")).end()
+def test_more_processes_than_cores_run_all_the_same(shared, launch, numbers):
+    code, out, error = launch(shared, TEXT.replace("{every: 0.005, until: stop}", "300")).end()
     assert code == 0, error
     assert sorted(numbers(error)) == list(range(300))
     assert out.startswith("{") and out.endswith("}\n"), out
 
 
 @pytest.mark.slow
-def test_a_role_for_which_the_run_leaves_no_core_ends_it_with_what_is_asked_for_and_what_there_is(launch):
+def test_a_role_for_which_the_run_leaves_no_core_ends_it_with_what_is_asked_for_and_what_there_is(shared, launch):
     text = TEXT.replace("  trainer: [ZMQSource", "  trainer: {resources: {cpus: 1.5}, stages: [ZMQSource").replace("$Say]", "$Say]}")
     text = text.replace("  reader: [", "  reader: {resources: {cpus: 1.5}, stages: [").replace("{link: raw}]\n", "{link: raw}]}\n", 1)
-    code, out, error = launch(text).end()
+    code, out, error = launch(shared, text).end()
     assert code == 1
     assert re.search(r"(trainer|reader) \(1.5 cores\).*: [\d.]+ has 0.5 of 2 cores free; no other program uses", out + error)
 
 
 @pytest.mark.slow
-def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(launch, numbers):
+def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(shared, launch, numbers):
     def processes():
         """Wait until both workers have begun; return the processes of each: that of its role and that of its actor."""
         found = {}
@@ -165,7 +185,7 @@ def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(l
         run.error.until(r"got \d+$")
         return found
 
-    run = launch(TEXT)
+    run = launch(shared, TEXT)
     for killed in ({"0": 1, "1": 0}, {"0": 0, "1": 1}):
         pids = processes()
         for worker, which in killed.items():
@@ -187,8 +207,8 @@ def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(l
 
 
 @pytest.mark.slow
-def test_a_worker_that_waits_for_its_receivers_is_drained_at_once(launch):
-    run = launch(TEXT.replace("trainer: [ZMQSource: {link: done}, $Say]", "trainer: {external: true}"))
+def test_a_worker_that_waits_for_its_receivers_is_drained_at_once(shared, launch):
+    run = launch(shared, TEXT.replace("trainer: [ZMQSource: {link: done}, $Say]", "trainer: {external: true}"))
     run.error.until(r"worker\[\d\] \| .*waiting for receivers; 0 of 1 are connected")
     run.process.send_signal(signal.SIGTERM)
     code, out, error = run.end()
@@ -199,11 +219,11 @@ def test_a_worker_that_waits_for_its_receivers_is_drained_at_once(launch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("daemon", ["gcs/gcs_server", "raylet/raylet"])
-def test_standard_output_is_a_document_even_if_a_daemon_of_ray_is_killed(hosts, launch, daemon):
-    run = launch(TEXT, RAY_gcs_rpc_server_reconnect_timeout_s="5")  # else it takes a minute
+def test_standard_output_is_a_document_even_if_a_daemon_of_ray_is_killed(cluster, launch, daemon):
+    run = launch(cluster, TEXT, RAY_gcs_rpc_server_reconnect_timeout_s="5")  # else it takes a minute
     run.error.until(r"got \d+$")
     commands = {}
-    for pid in hosts.processes("head"):
+    for pid in cluster.hosts.processes("head"):
         with contextlib.suppress(OSError):  # it has ended
             commands[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     (killed,) = (pid for pid, command in commands.items() if f"/{daemon} " in command)

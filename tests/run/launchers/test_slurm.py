@@ -128,8 +128,8 @@ def test_a_script_finds_its_feeders_in_the_folder_of_the_run(slurm, launch, writ
 
 
 SCALES = (
-    FILE.replace("replicas: 3", "autoscale: {min: 1, max: 4, grow_s: 1, shrink_s: 4}")
-    .replace("$Numbers: {until: stop}", "$Waves: {high: 0.003, low: 0.1}")
+    FILE.replace("replicas: 3", "autoscale: {min: 1, max: 4, grow_s: 1, shrink_s: 2}")
+    .replace("$Numbers: {until: stop}", "$Waves: {high: 0.005, low: 0.1}")
     .replace("$Pass: {}", "$Pass: {every: 0.02}")
 )
 
