@@ -146,7 +146,7 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
     """Rotate the image around its centre.
 
     Args:
-        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
+        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype is allowed.
         angle: Angle in degrees, counterclockwise.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline. Order 0 means nearest, and order 1 means bilinear. Orders 2
             to 5 are smoother, but many times slower.
@@ -174,7 +174,7 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
     """Zoom the image. The result has the size of the image.
 
     Args:
-        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
+        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype is allowed.
         zoom_factor: The factor. With a factor below 1, the image becomes smaller and gets a border of 0. With a factor above 1, a window of
             the image is enlarged.
         interpolation: See :func:`rotate`.

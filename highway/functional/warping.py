@@ -1,6 +1,6 @@
 """Warp images by affine and projective matrices, and by displacement fields.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats; with ``"nearest"``, any dtype. See :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`. With ``"nearest"``, any dtype is allowed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def warp(
     """Warp the image by a matrix.
 
     Args:
-        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
+        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype is allowed.
         matrix: The matrix that maps points (x, y, 1) of the image to points of the result: float64 ``(2, 3)`` (affine) or ``(3, 3)``
             (projective).
         shape: Height and width of the result.
@@ -182,7 +182,7 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
     """Move each pixel by its own displacement.
 
     Args:
-        image: uint8 or floats. With ``"nearest"``, any dtype.
+        image: uint8 or floats. With ``"nearest"``, any dtype is allowed.
         field: The displacements, float32 ``(H, W, 2)``: for each output pixel, the offset (right, down) of its source in pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one number per channel.

@@ -47,7 +47,7 @@ def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Fie
         kinds: The parameters (keys of :data:`TARGETS`) to look for.
 
     Returns:
-        Whether the check is complete, so that later items need no check. ``False`` if a field is an empty list.
+        Whether the check is complete, so that later items need no check. ``False`` if a field is an empty list, whose shape is unknown.
     """
     is_sure = True
     for field in names(item):

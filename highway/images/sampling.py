@@ -41,7 +41,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Lin
     """Warp an image by an inverse map, without antialiasing.
 
     Args:
-        image: uint8 or floats. With ``"nearest"``, any dtype.
+        image: uint8 or floats. With ``"nearest"``, any dtype is allowed.
         inverse: The matrix that maps output points to input points: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective). Points are in
             pixels with (0, 0) at the upper left corner of the upper left pixel.
         shape: Height and width of the result.

@@ -83,8 +83,8 @@ class RandomCropRandomShape(Crop):
     Readers do not accept this transform as ``crop=``, because its results differ in size.
 
     Args:
-        wmin: Minimum width in pixels. If the width of the image is smaller, it is the minimum.
-        hmin: Minimum height in pixels. If the height of the image is smaller, it is the minimum.
+        wmin: Minimum width in pixels. If the image is narrower, the box has the width of the image.
+        hmin: Minimum height in pixels. If the image is lower, the box has the height of the image.
         wmax: Maximum width in pixels, at least ``wmin``. The box is never wider than the image.
         hmax: Maximum height in pixels, at least ``hmin``. The box is never higher than the image.
         max_aspect_ratio: Maximum ratio of the longer side to the shorter side. If a random box exceeds this ratio, its longer side is
