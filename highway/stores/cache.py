@@ -2,8 +2,8 @@
 
 Each block is a file that never changes. The file gets its name when it is complete. The name depends on the URL, size, and ETag (or
 modification time) of the object, and on the index of the block. The file has a checksum for each page of the block. A damaged or wrong
-block is therefore detected, and fetched again. Reading a block sets the modification time of the file. It is the time of the last use,
-because many disks do not record access times.
+block is therefore detected, and fetched again. Reading a block sets the modification time of the file. highway uses it as the time of the
+last use, because many disks do not record access times.
 
 Each time a process has written 1/50 of the limit, it checks the size of the cache. If the cache exceeds the limit, the process removes
 the least recently used blocks, and local copies (see ``copies``) that no process uses. Only one process at a time removes blocks. A process

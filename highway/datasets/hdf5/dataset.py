@@ -101,8 +101,8 @@ class HDF5:
 
     In HDF5, a dataset is one array in a file. If the rows of a dataset are contiguous, many threads can read rows at the same time. Many
     threads can also read ``bytes`` of varying length with at least 4 kB, such as encoded images. If a dataset has chunks, h5py reads whole
-    chunks, in one thread at a time. Recent chunks are cached. In this case, use ``Reader(..., shuffle="blocks")``, which reads the rows of
-    a chunk together.
+    chunks, in one thread at a time. Recent chunks are cached. For datasets with chunks, use ``Reader(..., shuffle="blocks")``, which reads
+    the rows of a chunk together.
 
     Args:
         path: The file. A file in an object store, such as S3, is copied into a local folder, which ``?cache_dir=FOLDER`` in the URL sets.

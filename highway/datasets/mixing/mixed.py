@@ -40,8 +40,8 @@ class MixedDataset:
             pass a function that returns the weights for a position. highway calls the function every 1,024 positions, but at most about
             1,000 times in an epoch. In a dict or function, some weights can be 0.
         stop: When an epoch ends. ``"all"``: when all datasets have been read completely. A dataset that is completed before the others is
-            skipped until the end, so each sample occurs once. ``"restart"``: also when all datasets have been read completely, but a
-            completed dataset starts again. ``"first"``: before a dataset would repeat.
+            skipped until the end, so each sample occurs once. ``"restart"``: when all datasets have been read completely. A dataset that is
+            completed before the others starts again. ``"first"``: before a dataset would repeat.
         length: Number of samples of an epoch. Requires ``stop="restart"``.
         names: A name for each dataset. With names, a run can resume with a different mix: pass ``allow_changed=["Reader.mixture"]`` to
             ``Pipeline.load_state_dict``.

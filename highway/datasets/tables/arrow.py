@@ -119,8 +119,8 @@ class Arrow(FilesTable[_Mapped]):
 
     This class reads files and streams in Arrow's IPC format, Feather files, and folders that Hugging Face's ``save_to_disk`` wrote. It does
     not need the package ``datasets``. An uncompressed file is mapped into memory and read row by row. Random access is then as fast as
-    reading in order. A compressed file is decoded in whole record batches. In this case, use ``Reader(..., shuffle="blocks")``, which reads
-    the rows of a record batch together. Feather files are compressed by default.
+    reading in order. A compressed file is decoded in whole record batches. For compressed files, use ``Reader(..., shuffle="blocks")``, which
+    reads the rows of a record batch together. Feather files are compressed by default.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.arrow"``, the URL of one of these, or a list of these. Braces are expanded.
