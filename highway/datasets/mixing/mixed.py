@@ -46,7 +46,7 @@ class MixedDataset:
         names: A name for each dataset. With names, a run can resume with a different mix: pass ``allow_changed=["Reader.mixture"]`` to
             ``Pipeline.load_state_dict``.
 
-    Each sample is from one of the datasets. ``mixed[5]`` is the sample at position 5, in the order without shuffling.
+    A sample is a sample of one of the datasets. ``mixed[5]`` is the sample at position 5, in the order without shuffling.
 
     Raises:
         ConfigError: there are not as many weights or names as datasets, or a weight is not valid.

@@ -119,7 +119,7 @@ class Arrow(FilesTable[_Mapped]):
 
     This class reads files and streams in Arrow's IPC format, Feather files, and folders that Hugging Face's ``save_to_disk`` wrote. It does
     not need the package ``datasets``. An uncompressed file is mapped into memory and read row by row. Random access is then as fast as
-    reading in order. A compressed file is decoded in whole record batches. For compressed files, use ``Reader(..., shuffle="blocks")``, which
+    reading in order. A compressed file is decoded in whole record batches. For such files, use ``Reader(..., shuffle="blocks")``, which
     reads the rows of a record batch together. Feather files are compressed by default.
 
     Args:
