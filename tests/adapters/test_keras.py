@@ -224,10 +224,7 @@ def test_without_keras_the_import_says_what_to_install(monkeypatch):
         import highway.adapters.keras  # noqa: F401
 
 
-BACKENDS = [pytest.param(name, marks=pytest.mark.xdist_group(f"keras on {name}")) for name in ("tensorflow", "jax", "torch")]
-
-
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
 def said(request):
     for package in ("keras", request.param):
         if importlib.util.find_spec(package) is None:
