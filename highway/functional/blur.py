@@ -76,10 +76,15 @@ def median_blur(image: np.ndarray, size: int = 3) -> np.ndarray:
         image: Any number of channels. With ``size`` above 5, float images are many times slower than uint8 images.
         size: Width of the square neighbourhood in pixels, an odd number. Pixels beyond the border repeat the outermost pixels of the image.
 
+    Raises:
+        ValueError: ``size`` is not a positive odd number.
+
     >>> image = np.array([[10, 10, 10], [10, 255, 10], [10, 10, 10]], np.uint8)
     >>> median_blur(image, 3)[1]
     array([10, 10, 10], dtype=uint8)
     """
+    if size < 1 or size % 2 == 0:
+        raise ValueError(f"median_blur: size={size}; expected a positive odd number")
     if (cv2 := cv2_or_none()) and (image.dtype == np.uint8 or size <= 5):
         most = 4 if image.ndim == 3 and image.shape[2] in (3, 4) else 1
         return ops.by_channels(image, lambda part: cv2.medianBlur(part, size), most)

@@ -59,6 +59,8 @@ def warp(
         return sampling.warp(image, inverse, shape, "bilinear", fill)
     if np.any(fill):
         raise ValueError(f"warp: fill={fill!r} with a spline of order {interpolation}, whose new pixels are 0; expected 0, or 'bilinear'")
+    if len(matrix) == 3:
+        raise ValueError(f"warp: a projective matrix with a spline of order {interpolation}; expected 'nearest' or 'bilinear'")
     return _by_spline(image, inverse, shape, int(interpolation))
 
 
@@ -85,7 +87,10 @@ def inverted(matrix: np.ndarray) -> np.ndarray:
     array([[1., 1.]], dtype=float32)
     """
     if len(matrix) == 3:
-        back: np.ndarray = np.linalg.inv(matrix)
+        try:
+            back: np.ndarray = np.linalg.inv(matrix)
+        except np.linalg.LinAlgError:
+            raise ValueError(f"the map {matrix.tolist()} has no inverse") from None
         return back
     (a, b, c), (d, e, f) = matrix.tolist()
     area = a * e - b * d

@@ -53,6 +53,12 @@ def test_a_gaussian_needs_a_deviation_and_an_odd_width(backend, sigma, size):
         F.gaussian_blur(photo(5, 6), sigma, size)
 
 
+@pytest.mark.parametrize("size", [4, 0, -1])
+def test_a_median_needs_an_odd_width(backend, size):
+    with pytest.raises(ValueError, match=f"median_blur: size={size}; expected a positive odd number"):
+        F.median_blur(photo(5, 6), size)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 9, 130])
 def test_blurs_take_any_number_of_channels(backend, dtype, channels):

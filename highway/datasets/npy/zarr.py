@@ -37,10 +37,10 @@ class Zarr:
     is one array, a sample is a row of this array, not a dict.
 
     Raises:
-        ConfigError: zarr is not installed.
+        ConfigError: zarr is not installed, or ``path`` is a URL and no local folder is set.
         ConfigError: ``fields`` is given, but ``path`` is one array.
         FileNotFoundError: the group or array does not exist (when the dataset is first read).
-        DatasetError: the group or an array is damaged, or ``path`` is a URL and no local folder is set.
+        DatasetError: the group or an array is damaged.
         DatasetError: the selected arrays have different numbers of rows, or an array is a single value.
         DatasetError: the group has no array for a field in ``fields``.
 
@@ -57,9 +57,9 @@ class Zarr:
 
     @opened
     def _arrays(self) -> dict[str, Any]:
-        zarr = import_extra("zarr", "zarr", "Zarr")
+        zarr, folder = import_extra("zarr", "zarr", "Zarr"), local(self.path)
         try:
-            found = zarr.open(local(self.path), mode="r")
+            found = zarr.open(folder, mode="r")
             is_group = isinstance(found, zarr.Group)
             arrays = dict(chosen(dict(sorted(found.arrays())), self.fields)) if is_group else {"": found}
         except FileNotFoundError:
