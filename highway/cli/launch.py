@@ -1,4 +1,7 @@
-"""``highway launch``: launch a topology on an engine, such as Ray or Slurm, which chooses the hosts of the roles."""
+"""``highway launch``: launch a topology on an engine, such as Ray or Slurm, which chooses the hosts of the roles.
+
+A *role* is a pipeline of the topology file.
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     Args:
         wiring: The processes.
         options: The options of ``highway run`` and ``highway launch``.
-        connect: Function of the processes, the options, and a function that shows printed lines. Returns a launcher.
+        connect: Function that returns a launcher, which starts the processes. The arguments are the processes, the options, and a function
+            that shows printed lines.
         passed: Further arguments of ``highway run`` for each process.
     """
     given = [*file_arguments(options), *(["--traceback"] if options.traceback else [])]

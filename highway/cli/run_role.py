@@ -1,4 +1,8 @@
-"""Run a role in this process, for a launcher or a user."""
+"""Run a role in this process, for a launcher or a user.
+
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``. A *role* is a pipeline of a topology
+file.
+"""
 
 from __future__ import annotations
 

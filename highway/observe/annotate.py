@@ -1,4 +1,7 @@
-"""Add the statistics of a running topology to its graph."""
+"""Add the statistics of a running topology to its graph.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+"""
 
 from __future__ import annotations
 

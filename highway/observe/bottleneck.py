@@ -1,4 +1,7 @@
-"""Name the bottleneck of a whole topology in one sentence."""
+"""Name the bottleneck of a whole topology in one sentence.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The measured costs of a topology on one machine, in memory and as JSON. ``sizing`` uses the costs to plan for other machines."""
+"""The measured costs of a topology on one machine, in memory and as JSON. ``sizing`` uses the costs to plan for other machines.
+
+A *role* is a pipeline of a topology file.
+"""
 
 from __future__ import annotations
 

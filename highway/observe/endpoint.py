@@ -1,4 +1,7 @@
-"""The HTTP endpoint of one ``highway run`` for its replicas: ``/metrics``, ``/stats``, ``/health``, and the page for a browser."""
+"""The HTTP endpoint of one ``highway run`` for its replicas: ``/metrics``, ``/stats``, ``/health``, and the page for a browser.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Poll the HTTP endpoints of a topology on all hosts, and merge the answers."""
+"""Poll the HTTP endpoints of a topology on all hosts, and merge the answers.
+
+An *endpoint* is the HTTP address at which a ``highway run`` reports its state. A topology can have several runs, on several hosts.
+"""
 
 from __future__ import annotations
 

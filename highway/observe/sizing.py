@@ -1,5 +1,7 @@
 """Estimate the threads, processes, hosts, memory and network that a topology needs for a rate, and the resource that becomes short first.
 
+A *role* is a pipeline of the topology file. A *plan* consists of the roles, hosts and links in this file.
+
 The functions depend only on a plan, the measured costs of its roles, the resources of a host and the rate. CPU time, network and disk grow
 linearly with the rate. Threads, processes and hosts are rounded to whole numbers. Memory depends on how many threads and processes there
 are.

@@ -1,4 +1,7 @@
-"""The URLs at which a viewer can subscribe to a running link."""
+"""The URLs at which a viewer can subscribe to a running link.
+
+A *viewer* is a program that reads copies of the messages of a link.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compute how long the trainer of a run waited for data, for the dashboard and for the summary of a run."""
+"""Compute how long the trainer of a run waited for data, for the dashboard and for the summary of a run.
+
+A *role* is a pipeline of a topology file.
+"""
 
 from __future__ import annotations
 

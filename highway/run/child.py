@@ -1,4 +1,7 @@
-"""A started process of a replica, as the launcher sees it through the reports of the process."""
+"""A started process of a replica, as the launcher sees it through the reports of the process.
+
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Engines: places where the processes of a topology can run. ``launchers/table`` has the list of engines."""
+"""Engines: places where the processes of a topology can run. ``launchers/table`` has the list of engines.
+
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """The folder that the hosts of a run share. The launcher writes orders for the job of each replica, and the jobs write news.
 
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``. A *role* is a pipeline of a topology
+file. A *replica* is one of its processes.
+
 News (:class:`~highway.run.remote.News`) are the output, the reports and the counts of a replica's process.
 
 To change a file, a process replaces the file atomically. To append a line, a process opens and closes the file, because a network file

@@ -1,5 +1,8 @@
 """``python -m highway.run.job FOLDER PLACE`` is the program of a replica's job. It runs on the host of the job.
 
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``. To *drain* a process means to end its
+source and to deliver the items in flight.
+
 When the launcher gives an order, the program starts the process of the replica. It writes news for the launcher into a shared folder. The
 program ends when the launcher has ended or no longer needs the job, or when the engine stops the job.
 """

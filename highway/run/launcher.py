@@ -1,5 +1,7 @@
 """The interface of launchers. A launcher starts processes on this machine, in a cluster or through a scheduler.
 
+To *drain* a process means to end its source and to deliver the items in flight.
+
 The code for supervision, restarts, drains and the final table uses only the protocols :class:`Launcher` and :class:`Handle`.
 ``launchers/local`` implements these protocols for this machine.
 """

@@ -1,5 +1,7 @@
 """A process on a host that an engine has chosen: :class:`Agent` runs the process on its host, and sends news to the launcher.
 
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``.
+
 :class:`RemoteProcess` represents the process in the launcher. Depending on the engine, :class:`News` travels as JSON in files or as Python
 objects.
 """

@@ -1,4 +1,8 @@
-"""A replica of a role, as the launcher sees it: its current or last process, and its ended processes."""
+"""A replica of a role, as the launcher sees it: its current or last process, and its ended processes.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes. The *launcher* is the process that starts and watches the
+processes of a run, such as ``highway run``.
+"""
 
 from __future__ import annotations
 

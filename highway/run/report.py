@@ -1,4 +1,8 @@
-"""Reports of a process to its launcher about the role that the process runs. Each report is a line of JSON."""
+"""Reports of a process to its launcher about the role that the process runs. Each report is a line of JSON.
+
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``. A *role* is a pipeline of a topology
+file.
+"""
 
 from __future__ import annotations
 

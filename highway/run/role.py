@@ -1,4 +1,7 @@
-"""Run one role in this process: run the role's pipeline, send reports, and drain or stop on request."""
+"""Run one role in this process: run the role's pipeline, send reports, and drain or stop on request.
+
+A *role* is a pipeline of a topology file. To *drain* it means to end its source and to deliver the items in flight.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Scale roles: add a replica if the replicas of a role are too busy, and remove a replica if fewer replicas are enough."""
+"""Scale roles: add a replica if the replicas of a role are too busy, and remove a replica if fewer replicas are enough.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes. To *drain* a process means to end its source and to deliver
+the items in flight.
+"""
 
 from __future__ import annotations
 

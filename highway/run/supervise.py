@@ -1,4 +1,8 @@
-"""Run all roles of a topology, each replica in its own process, and supervise these processes until all have ended."""
+"""Run all roles of a topology, each replica in its own process, and supervise these processes until all have ended.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes. To *drain* a process means to end its source and to deliver
+the items in flight. The *launcher* is this process.
+"""
 
 from __future__ import annotations
 

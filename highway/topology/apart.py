@@ -1,4 +1,7 @@
-"""Check whether the roles of a topology can run on hosts that an engine chooses later."""
+"""Check whether the roles of a topology can run on hosts that an engine chooses later.
+
+A *role* is a pipeline of the topology file. An *engine*, such as Ray or Slurm, is a place where highway runs the processes of the roles.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a topology before anything runs: stages, links, ports, addresses, memory."""
+"""Checks of a topology (a YAML file of roles and links) before anything runs: stages, links, ports, addresses, memory."""
 
 from __future__ import annotations
 

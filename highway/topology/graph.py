@@ -1,4 +1,4 @@
-"""A topology as a graph of roles and links, and the graph as text: Mermaid and DOT."""
+"""A topology as a graph of roles (its pipelines) and links, and the graph as text: Mermaid and DOT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The plan of a topology: the hosts of processes, and the addresses of links."""
+"""The plan of a topology: the hosts of processes, and the addresses of links.
+
+A *role* is a pipeline of the file. A *replica* is one of its processes.
+"""
 
 from __future__ import annotations
 

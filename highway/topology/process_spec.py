@@ -1,6 +1,7 @@
 """The specification of one process: a role of the topology file, in which values replace variables, and URLs replace links.
 
-A launcher reads and checks the file once. It sends each process the specification as JSON, also to other machines.
+A launcher, such as ``highway run``, reads and checks the file once. It sends each process the specification as JSON, also to other
+machines.
 """
 
 from __future__ import annotations

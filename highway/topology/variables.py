@@ -1,4 +1,4 @@
-"""Replace ``${name}`` in a topology. Values come from the file's ``vars``, from ``--set``, and from the environment."""
+"""Replace ``${name}`` in a topology file. Values come from the file's ``vars``, from ``--set``, and from the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The links between some processes of a topology: which roles send to which, and which links are complete."""
+"""The links between some processes of a topology: which roles send to which, and which links are complete.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+"""
 
 from __future__ import annotations
 

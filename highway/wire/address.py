@@ -19,7 +19,7 @@ from highway.errors import LinkError
 log = logging.getLogger("highway")
 
 SOCKETS_FOLDER = f"/tmp/highway-{os.getuid()}"
-"""Folder for the UNIX sockets of ``ipc`` links in a topology.
+"""Folder for the UNIX sockets of the ``ipc`` links that a topology file defines.
 
 The path does not depend on the environment, because a process that joins a run from another terminal must find the folder. ``TMPDIR`` is
 not used, because its path can be too long for a socket.

@@ -343,7 +343,7 @@ class LinkSender:
     def _check_arrived(self) -> None:
         """Raise LinkError if a receiver was killed or cut off while messages were on their way to this receiver.
 
-        If a launcher counts the messages of this process, or the pipeline is drained, log a warning instead.
+        If a launcher, such as ``highway run``, counts the messages of this process, or if the pipeline is drained, log a warning instead.
         """
         peers = self.transport_end.peers()
         with self._confirmed.lock:

@@ -21,7 +21,7 @@ The transport determines the form of the location:
 - ``ipc``: the path of a UNIX socket.
 - ``shm``: a name on this machine. Only for push and pull.
 - ``inproc``: a name within the process.
-- ``named``: a name whose address comes from a rendezvous (:mod:`highway.wire.rendezvous`). The data use tcp.
+- ``named``: a name whose address comes from a rendezvous, a store of addresses (:mod:`highway.wire.rendezvous`). The data use tcp.
 
 Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a receiver. The argument ``bind`` of
 :func:`parse` then selects whether this end binds. Port ``0`` or ``*`` selects a free port. Host ``*`` means all interfaces. An empty host

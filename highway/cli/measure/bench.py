@@ -1,5 +1,7 @@
 """``highway bench``: measure the rate of each stage alone, and print the bottleneck of each role and how many workers balance it.
 
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+
 If a role receives from other roles in the file, ``bench`` first runs the stages of these roles. You do not have to start these roles. The
 measured role gets the items of the first role that yields items. Links are measured only with ``--json``.
 """

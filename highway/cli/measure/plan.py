@@ -1,4 +1,7 @@
-"""``highway plan``: print the threads, processes, hosts, memory and network that a rate requires, and the first shortage."""
+"""``highway plan``: print the threads, processes, hosts, memory and network that a rate requires, and the first shortage.
+
+A *role* is a pipeline of the topology file.
+"""
 
 from __future__ import annotations
 

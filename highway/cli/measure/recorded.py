@@ -1,4 +1,7 @@
-"""Record the items that a role receives over its links, to measure the role alone."""
+"""Record the items that a role receives over its links, to measure the role alone.
+
+A *role* is a pipeline of a topology file.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Places:
     """The places of the samples that are written to a cache in one epoch.
 
     Args:
-        source: The plan of the reader. Only maps are between the reader and the cache.
+        source: The plan of the reader, which determines the order of its samples. Only maps are between the reader and the cache.
         context: The context of the cache.
 
     Attributes:

@@ -1,4 +1,7 @@
-"""Determine whether the samples of a rank, and their order, are known before the run."""
+"""Determine whether the samples of a rank, and their order, are known before the run.
+
+The *plan* of a reader, a ``RowRanges``, determines the order of the samples, and which worker reads them.
+"""
 
 from __future__ import annotations
 

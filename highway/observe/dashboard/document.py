@@ -1,4 +1,7 @@
-"""Compute the current content of the page, as plain values, from the statistics of the replicas (processes)."""
+"""Compute the current content of the page, as plain values, from the statistics of the replicas (processes).
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+"""
 
 from __future__ import annotations
 

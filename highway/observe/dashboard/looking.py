@@ -1,4 +1,7 @@
-"""Take batches to show, from a link's tap or from a pipeline of this process. Each batch is drawn once, for all viewers."""
+"""Take batches to show, from a link's tap or from a pipeline of this process. Each batch is drawn once, for all browsers.
+
+A *tap* is an address at which programs can read copies of the messages of a link.
+"""
 
 from __future__ import annotations
 

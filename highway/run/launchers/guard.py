@@ -1,4 +1,4 @@
-"""A small program that kills the processes of a launcher if the launcher was killed.
+"""A small program that kills the processes of a launcher (the process that started them) if the launcher was killed.
 
 The program runs without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. The launcher writes a line to the program's standard
 input for each event of a process group: ``+GROUP`` after the first process of the group has started, and ``-GROUP`` before the launcher

@@ -1,4 +1,7 @@
-"""Start processes on this machine."""
+"""Start processes on this machine.
+
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Start processes on a Ray cluster. Each process has an actor, which starts the process on its node. The process itself does not use Ray.
 
+A *role* is a pipeline of a topology file. A *replica* is one of its processes.
+
 Ray chooses the node of an actor by the ``resources`` of the role. The supervisor decides on restarts, as on every engine. Each start of a
 process has a new actor.
 """

@@ -1,4 +1,7 @@
-"""The actor on a Ray cluster that runs a process on its node, and returns news of the process. The process itself does not use Ray."""
+"""The actor on a Ray cluster that runs a process on its node, and returns news of the process. The process itself does not use Ray.
+
+*News* are the output, the reports and the counts of a process (:class:`~highway.run.remote.News`).
+"""
 
 from __future__ import annotations
 

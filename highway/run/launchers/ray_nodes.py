@@ -1,4 +1,7 @@
-"""Check that the nodes of a Ray cluster have the resources that the roles need, and that their software is the same."""
+"""Check that the nodes of a Ray cluster have the resources that the roles need, and that their software is the same.
+
+A *role* is a pipeline of a topology file.
+"""
 
 from __future__ import annotations
 

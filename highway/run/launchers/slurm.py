@@ -1,5 +1,8 @@
 """Start processes in jobs of Slurm: a job array for each role with several replicas, and a job for each other role.
 
+The *launcher* is the process that starts and watches the processes of a run, such as ``highway run``. A *role* is a pipeline of a topology
+file. A *replica* is one of its processes.
+
 A job runs :mod:`highway.run.job`. This program starts the process of a replica, and exchanges files with the launcher in the folder of the
 run. If the process ends and is restarted, the new process runs on the same node, and does not wait in the queue. If a node fails, Slurm
 requeues the job, and the replica's next process runs on the new node.

@@ -1,4 +1,7 @@
-"""A rendezvous in a folder to which all hosts of a run have access."""
+"""A rendezvous in a folder to which all hosts of a run have access.
+
+A *rendezvous* stores the addresses of the links of a run, so that processes find each other.
+"""
 
 from __future__ import annotations
 

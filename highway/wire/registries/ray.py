@@ -1,4 +1,7 @@
-"""A rendezvous in a Ray cluster: an actor on the head node, whose name contains the name of the run. Requires ``ray.init()``."""
+"""A rendezvous in a Ray cluster: an actor on the head node, whose name contains the name of the run. Requires ``ray.init()``.
+
+A *rendezvous* stores the addresses of the links of a run, so that processes find each other.
+"""
 
 from __future__ import annotations
 

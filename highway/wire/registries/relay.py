@@ -1,5 +1,7 @@
 """Let one process of a host use a rendezvous for all processes of the host.
 
+A *rendezvous* stores the addresses of the links of a run, so that processes find each other.
+
 The other processes do not import the libraries of the rendezvous.
 """
 

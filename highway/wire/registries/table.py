@@ -1,4 +1,7 @@
-"""The table of all kinds of rendezvous. No other code compares their names."""
+"""The table of all kinds of rendezvous. No other code compares their names.
+
+A *rendezvous* stores the addresses of the links of a run, so that processes find each other.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Transport:
         within_process: Whether both ends are in one process. If true, the transport does not report connections, and a receiver reads the
             sender's memory.
         checks_user: Whether an end that connects refuses processes of other users.
-        is_named: Whether the locations are names at a rendezvous (:mod:`highway.wire.rendezvous`).
+        is_named: Whether the locations are names at a rendezvous, a store of addresses (:mod:`highway.wire.rendezvous`).
         prefix: Prefix of the locations that a topology uses for links on one host.
         budget_mb: Default of the option ``budget_mb``: maximum megabytes that wait at each end of each connection.
         is_senders_budget: Whether ``budget_mb`` limits all connections of the sender together, instead of each connection.

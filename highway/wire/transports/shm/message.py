@@ -1,4 +1,6 @@
-"""The functions that run for each message of a same-host link: copy frames into a slot, send and read packets, and return views of a slot.
+"""The functions that run for each message of a same-host link: copy frames into a slot, send and read packets, return views of a slot.
+
+A *slot* is a piece of shared memory for one message.
 
 If the C extension was built, the functions are in C, otherwise in Python. Both have the same results.
 """

@@ -1,4 +1,7 @@
-"""The sending end of a same-host link."""
+"""The sending end of a same-host link.
+
+A *slot* is a piece of shared memory for one message.
+"""
 
 from __future__ import annotations
 
