@@ -151,7 +151,7 @@ class Failure:
         return Failure(kind, str(error), f"in process {os.getpid()}:\n{trace}", pickled)
 
     def error(self) -> BaseException:
-        """Return the error to raise. It has the original type if it can be rebuilt; otherwise, it is a RemoteError.
+        """Return the error to raise. The error has its original type. If the error cannot be rebuilt, it is a RemoteError.
 
         A note of the error holds the original traceback.
         """

@@ -148,7 +148,7 @@ class RemoteMaps:
             self.send([])
 
     def close(self) -> None:
-        """End the process. If it is working, kill it, because its result is not needed. Closing again does nothing."""
+        """End the process. Kill a working process, because its result is not needed. Closing again does nothing."""
         if self._handed or not self._is_ready:
             self._process.kill()
         self._link.close()

@@ -27,7 +27,7 @@ from highway.process.memory import available_memory
 from highway.wire.transports.shm.message import IN_C
 
 _GB = 1e9
-_FEW_FILES = 4096  # too few file descriptors: a reader needs one for each worker, a link one for each peer, a shard one for each pipe
+_FEW_FILES = 4096  # fewer file descriptors are few: each worker of a reader, each peer of a link, and each pipe needs one
 _SMALL_SHM = 1 << 30
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")

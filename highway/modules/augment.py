@@ -49,13 +49,12 @@ class Augmentations:
             transformed boxes have the same form, as float32.
         points: The field of the points, or a list of fields. A point is x and y in pixels. For one image, the field is an array ``(N, 2)``,
             or ``(N, K, 2)`` with K points for each of N objects. For a batch, it is an array with a first batch axis, or a list of arrays.
-        mask: The field of the masks, or a list of fields. For one image, the field is an array ``(H, W)``, ``(H, W, C)`` with channels, or
-            ``(N, H, W)`` with one mask for each of N objects. For a batch, it is an array with a first batch axis, or a list of arrays. Any
-            dtype is allowed. Values are never interpolated.
+        mask: The field of the masks, or a list of fields. For one image, the field is an array ``(H, W)``, or ``(H, W, C)`` with channels,
+            or ``(N, H, W)`` with a mask per object. For a batch, it is an array with a first batch axis, or a list of arrays. Any dtype is
+            allowed. Values are never interpolated.
         with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows in these fields are removed, too. The fields
             of ``points`` and ``mask`` can be in this list. With ``None``, this stage assumes that there are no such fields. If a transform
-            can remove boxes, this assumption is checked: an error is raised if another field of the first item with boxes has as many rows
-            as boxes.
+            can remove boxes, an error is raised if a field of the first item with boxes has as many rows as boxes.
         swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye. A pair consists of two indexes.
             For points ``(N, K, 2)``, an index selects one of the K points of an object. For points ``(N, 2)``, it selects one of the N
             points of the image.
@@ -74,8 +73,8 @@ class Augmentations:
         batch becomes a list if ``keep="drop"`` or :class:`SanitizeBoxes` can remove its rows.
 
     Raises:
-        ConfigError: ``transforms`` contains an object that is not a transform; a transform or a parameter needs ``boxes`` or ``points``,
-            which is not given; or a parameter is not valid (on construction).
+        ConfigError: an element of ``transforms`` is not a transform; ``boxes`` or ``points`` is required; or a parameter is not valid (on
+            construction).
         KeyError: a field does not exist.
         ValueError: an array is not an image, or could be both an image and a batch; the new images of a batch differ in shape; or
             annotations do not fit the images.

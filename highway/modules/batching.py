@@ -132,8 +132,8 @@ class Bucket(RaggedOptions, _OfLengths):
         boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets, for lengths below 64,
             from 64 to 127, and of at least 128.
         batch_sizes: For each bucket, the number of samples per batch. For example, two boundaries need three batch sizes.
-        by: The length of a sample: the name or index of a field that has this length, or a function that returns the length for a sample.
-            By default, the length of the first field of a tuple or list, or the length of a sample that is a single value.
+        by: The name or index of the field whose length is the length of the sample, or a function that returns the length of a sample. By
+            default, the first field of a tuple or list, or the sample itself if it is a single value.
         drop_last: Whether to drop the batches that are not full at the end of an epoch.
         pad_to_boundary: Whether to pad ragged fields to the greatest length of their bucket, which is its upper boundary minus 1.
             Otherwise, they are padded to the greatest length in the batch. The last bucket has no upper boundary. Therefore, with ``True``,

@@ -90,14 +90,14 @@ class Cache:
     after the cache, because stages before the cache draw random numbers only once.
 
     If a run ends while it writes the cache, the unfinished cache is discarded. While one process writes the cache, other processes with the
-    same folder run without a cache. At the beginning of each epoch, these processes check whether the cache is complete. If it is complete,
-    they use it. If the samples do not fit into ``budget``, highway logs a warning once, and every epoch runs all stages.
+    same folder run without a cache. At the beginning of each epoch, these processes use the cache if it is complete. If the samples do not
+    fit into ``budget``, highway logs a warning once, and every epoch runs all stages.
 
-    **Ranks.** If the first stage is a reader, a rank reads the same samples in every epoch: the samples that it would read in epoch 0. The
-    order of an epoch is the same with and without a complete cache. Therefore, all ranks together read all samples in each epoch, even if
-    one rank has no cache because its samples do not fit into ``budget``. Other sources, such as ``Mix``, give a rank different samples in
-    each epoch. If such a source runs on several ranks, and the cache is not complete after the first epoch, the run raises ``ConfigError``.
-    Otherwise, the ranks together would read some samples twice, and others never.
+    **Ranks.** If the first stage is a reader, a rank reads the same samples in every epoch: its samples of epoch 0. The order of an epoch
+    is the same with and without a complete cache. Therefore, all ranks together read all samples in each epoch, even if one rank has no
+    cache because its samples do not fit into ``budget``. Other sources, such as ``Mix``, give a rank different samples in each epoch. If
+    such a source runs on several ranks, and the cache is not complete after the first epoch, the run raises ``ConfigError``. Otherwise, the
+    ranks together would read some samples twice, and others never.
 
     **Samples that cannot be read.** If samples are skipped because of ``on_error="skip"``, the next epoch tries to read these samples
     again. A sample that fails twice is not tried again. If a reader yields batches, the next sample of the epoch replaces a skipped sample.
@@ -115,7 +115,7 @@ class Cache:
 
     - The first stage is a reader without ``shuffle="blocks"``.
     - All other stages before the cache are maps, which return one output for each input.
-    - The maps do not have ``on_error="skip"``. They neither skip items nor draw random numbers.
+    - The maps do not have ``on_error="skip"``, drop no items, and draw no random numbers.
 
     Args:
         path: A folder that contains only the cache. It is created if it does not exist. If there are several ranks, each rank uses a
@@ -141,8 +141,8 @@ class Cache:
         Tuples, lists or dicts like the inputs. The passport (the metadata of an item) contains the epoch, the index within the epoch, and
         the keys of the samples.
 
-        If the inputs are samples and ``batch_size`` is ``None``, the samples can contain arrays of numbers, NumPy and Python numbers,
-        ``str``, ``bytes``, ``None``, and lists and dicts of plain numbers and texts.
+        If the outputs are samples, they can contain arrays of numbers, numbers, ``str``, ``bytes``, ``None``, and lists and dicts of plain
+        numbers and texts.
 
     >>> from highway import Pipeline
     >>> samples = [{"id": 1, "boxes": [[4, 2]]}, {"id": 2, "boxes": []}]

@@ -97,8 +97,8 @@ class _Reading:
     """Reads the samples of a Hugging Face stream.
 
     Attributes:
-        position: The position after the last sample: a state of the Hugging Face stream (``None``: its beginning), and the number of
-            examples that were read since this state.
+        position: The position after the last sample, as two values: a state of the Hugging Face stream (``None`` for its beginning), and
+            the number of examples that were read after this state.
     """
 
     def __init__(self, source: HuggingFaceSource, context: Context) -> None:

@@ -25,7 +25,7 @@ class Map:
     To apply a function to whole items, you can also put the function into a pipeline directly.
 
     Args:
-        fn: The function. It receives the item or the value of the field. If it has a parameter ``rng``, it also receives a random
+        fn: The function. It receives the item or the value of the field. A function with a parameter ``rng`` also receives a random
             generator. It returns the new value, or ``DROP`` to drop the item. In YAML, write ``package.module:name``.
         field: Name or index of the field; ``None`` means the whole item.
 
@@ -100,8 +100,7 @@ class Rename:
     Raises:
         ConfigError: two fields get the same new name (on construction).
         KeyError: an old name does not exist.
-        ValueError: ``names`` does not list all fields of a tuple or list; or the new name of a field is also the name of a field that keeps
-            its name.
+        ValueError: ``names`` does not list all fields of a tuple or list; or a new name is also the name of a field that is not renamed.
 
     >>> Rename({0: "image", 1: "label"})(("pixels", 3))
     {'image': 'pixels', 'label': 3}

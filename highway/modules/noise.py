@@ -16,7 +16,7 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range, Seed
 from highway.process.aligned import aligned
 
-_AT_ONCE = 1 << 16  # number of elements to draw at once; so few that they stay in the CPU caches until they are copied
+_AT_ONCE = 1 << 16  # number of elements to draw at once; few, so that the elements are still in the CPU caches when they are copied
 
 
 def _is_number_type(dtype: str) -> bool:
@@ -34,7 +34,8 @@ class Noise:
     Args:
         shape: Shape of each array, including the batch axis; or a list with one shape per array.
         n_tensors: Number of arrays in a tuple, at least 1. By default there is one array, or one array per shape.
-        dtype: Dtype of the arrays. Integers cover the whole range of their dtype. Floats are in [0, 1).
+        dtype: Dtype of the arrays. Integers cover the whole range of their dtype. Floats are in [0, 1). float16 values can also be rounded
+            to 1.
         constant: Whether to yield the same arrays each time. Then creating arrays takes no time, which is useful for measurements.
         count: Number of tuples, or ``None`` for no limit.
         seed: Seed of the values, at least 0. ``None``: the pipeline's seed.

@@ -167,8 +167,8 @@ class ImageFileReader(ImageReader):
     folder has the label of this folder. All arguments except ``data_dir`` and ``one_hot`` are the same as for :class:`ImageReader`.
 
     Args:
-        data_dir: A folder with one folder per label; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``
-            with ``.jpg`` and ``.cls``; or a dataset whose samples are ``(encoded image, label)`` or dicts with these two fields.
+        data_dir: A folder with one folder per label; files of any format that ``highway.open`` reads, such as shards with ``.jpg`` and
+            ``.cls``; or a dataset whose samples are ``(encoded image, label)`` or dicts with these two fields.
         one_hot: Whether labels are one-hot rows instead of integers.
 
     Yields:

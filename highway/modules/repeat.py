@@ -45,8 +45,8 @@ class Repeat:
         times: Number of passes, at least 1, or ``None`` to repeat indefinitely.
 
     Raises:
-        ConfigError: a source is given in the middle of a pipeline, no source is given at the start of a pipeline, or a preceding stage
-            already repeats its input.
+        ConfigError: a source is given in the middle of a pipeline, or no source at its start; or a preceding stage already repeats its
+            input.
         ValueError: a pass yields no items, because the source is empty or can be iterated over only once, such as a generator (when
             running).
 

@@ -153,8 +153,8 @@ def _part(place: int, source: SourceInEpochs, passport: Passport) -> list[Any]:
 class Concat(OfSources):
     """Iterate over several sources, one after another. The items get a running index, and keep their keys.
 
-    In each epoch, a source that numbers its epochs, as readers do, yields its next epoch, if it has one. Every other source is read from
-    its beginning to its end in each epoch. If no source numbers its epochs, there is one epoch.
+    In each epoch, a source that numbers its epochs, such as a reader, yields its next epoch. Every other source is read from its beginning
+    to its end in each epoch. If no source numbers its epochs, there is one epoch.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
@@ -256,11 +256,11 @@ class Mix(OfSources):
         by_size: Whether the probability of a source is proportional to the number of its remaining items. All interleavings of the sources
             are then equally likely. The lengths of all sources must be known, and ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
-        stop: When an epoch of the mix ends. A source is *complete* if it is selected again after it has yielded, in this epoch of the mix,
-            as many items as its own epoch has. ``"all"``: when all sources are complete; complete sources are skipped. ``"first"``: when a
-            source is complete. ``"restart"``: when all sources are complete; a source that ends continues with its next epoch. With
-            ``"first"`` and ``"restart"``, the next epoch of the mix begins at the next item of each source. If a loop ends early with
-            ``"all"``, the remaining items of the epoch are skipped. With the other values, they are read and dropped.
+        stop: When an epoch of the mix ends. A source is *complete* if it is selected again after it has yielded a whole epoch of its own
+            items. ``"all"``: when all sources are complete; complete sources are skipped. ``"first"``: when a source is complete.
+            ``"restart"``: when all sources are complete; a source that ends continues with its next epoch. With ``"first"`` and
+            ``"restart"``, the next epoch of the mix begins at the next item of each source. If a loop ends early, ``"all"`` skips the
+            remaining items of the epoch. The other values read and drop these items.
 
     Raises:
         ConfigError: the weights do not fit the sources; or ``by_size`` is given with ``weights``, with another ``stop`` than ``"all"``, or

@@ -197,7 +197,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise ValueError if an item has counts or offsets for one of ``fields``: they would be wrong after rows are removed or added."""
+        """Raise ValueError if an item has counts or offsets for one of ``fields``. They would be wrong after a change of the rows."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:

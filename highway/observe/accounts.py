@@ -24,7 +24,7 @@ class Departure:
         counts: How many messages the process received and sent. Exact unless ``is_lost`` is true, even if the process was killed.
         stats: The last statistics. If the process was killed, the statistics can be up to half a second old.
         was_killed: Whether the process failed because of a signal that does not indicate a crash, such as SIGKILL.
-        unfinished: Whether the process was asked to end, and ended before it had delivered all received items that other processes needed.
+        unfinished: Whether the process was asked to end, and had not delivered all needed items before it ended.
         is_lost: Whether the host of the process was lost. ``counts`` are then the last reported counts; the true counts can be higher.
     """
 

@@ -66,7 +66,7 @@ class Sample:
         return self.recent is not None and self.state.phase in ("running", "draining")
 
     def rate(self, stage: int) -> Rate:
-        """Return the recent rate of the output of the stage with this index, or of the input of a sink; 0 if the replica does not run."""
+        """Return the recent rate of the output of the stage with this index (of a sink: its input). 0 if the replica does not run."""
         if not self.runs or not self.recent:
             return Rate()
         figures = self.recent.stages[stage]

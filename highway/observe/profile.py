@@ -37,7 +37,7 @@ class Rival:
     """Measures how long the code in a ``with`` block holds the GIL, with a thread that runs plain Python beside the code.
 
     The thread works only while no other thread holds the GIL. In the remaining time, other threads hold the GIL. On a busy machine, the
-    result is too small: if the thread waits for both a core and the GIL, the time counts only as waiting for a core.
+    result is too small, because time in which the thread waits for a core is not counted.
 
     Attributes:
         kept_out: Seconds in which the thread could not work. Valid after the block.

@@ -245,7 +245,7 @@ def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: 
 
 
 def _of_its_process(role: Role, cost: RoleCost, samples: float, replicas: int) -> Iterator[Used]:
-    """Yield the used fractions of the resources of one process: the GIL, and the thread of each stage that has only one thread.
+    """Yield the used fractions of the GIL of a process, and of the threads of stages that cannot have several threads.
 
     The role has ``replicas`` processes, and each has an equal part of the samples. If the role has ``autoscale``, also yield ``replicas``
     as a fraction of the maximum number of processes.

@@ -14,7 +14,7 @@ from highway.observe.figures import minus
 from highway.process import signals
 from highway.run.launcher import Handle
 
-# A source is idle between two reports if it received no item, and if it waited for at least this fraction of the time between them.
+# A source is idle between two reports if it received no item, and waited for at least this fraction of the time.
 WAITS = 0.8
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that ended on request

@@ -5,8 +5,8 @@ file. A *replica* is one of its processes.
 
 News (:class:`~highway.run.remote.News`) are the output, the reports and the counts of a replica's process.
 
-To change a file, a process replaces the file atomically. To append a line, a process opens and closes the file, because a network file
-system shows the line to other hosts only after the file is closed.
+To change a file, a process replaces the file atomically. To append a line, a process opens and closes the file. Before the file is closed,
+a network file system does not show the line to other hosts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: How many times the launcher wants the replica's process to be started, counted over all jobs of the replica. If it was
-            started fewer times, the job starts it.
+        start: How many times the launcher has ordered to start the replica's process, counted over all jobs of the replica. The job starts
+            the process if there were fewer starts.
         spec: The process to run: a :class:`~highway.run.launcher.LaunchSpec` as JSON.
         signals: Signals to send to the current process, in order.
         version: The version of highway that the launcher has.

@@ -53,8 +53,8 @@ class Result:
     """The result of a launch.
 
     Args:
-        code: The exit code: 0 if no process failed or ``restart`` allowed all failures, 1 if a role failed, or 128 plus the number of the
-            signal that ended the run.
+        code: The exit code. 0: no process failed, or ``restart`` allowed all failures. 1: a role failed. Larger than 128: 128 plus the
+            number of the signal that ended the run.
         message: A description of the failure; empty if there was no failure.
         states: The final state of each replica.
         links: The messages that each link has carried.
@@ -230,7 +230,7 @@ class _Watch:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
         The exit code must not depend on the moment at which a process is killed. If its senders had not ended, the process would be
-        restarted. Therefore, the run fails only if the replica is a sink, which has missed the end messages, or if the process was not
+        restarted. Therefore, the run fails in two cases: the replica is a sink, which has missed the end messages, or the process was not
         killed.
         """
         self.display.line(HIGHWAY, message, True)

@@ -50,7 +50,7 @@ class LinkEnd:
 
 
 def check_names(plan: Plan) -> None:
-    """Check the ports and transports of links, and that the file defines each host and role that the roles and links name.
+    """Check the ports and transports of links, and check that the file defines all hosts and roles that roles and links name.
 
     Raises:
         ConfigError: a name does not exist, or a port or transport is invalid.
@@ -344,7 +344,7 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
 
 
 def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Yield an error if stages send to and receive from an address that no stage binds, or if the ends are incompatible."""
+    """Yield an error if no stage binds an address at which stages send and receive, or if the ends of a link are incompatible."""
     at: dict[str, list[LinkEnd]] = defaultdict(list)
     for end in link_ends:
         for address in end.link.addresses:
@@ -387,7 +387,7 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 def _may_meet(one: str, other: str) -> bool:
-    """Return whether two hosts can be the same machine: the addresses are equal, or one is a name, or one means all addresses."""
+    """Return whether two hosts can be the same machine: their addresses are equal, or a host is a name or means all addresses."""
     try:
         first, second = ip_address(one), ip_address(other)
     except ValueError:

@@ -23,8 +23,8 @@ from highway.topology.variables import Variables
 def file_tree() -> str:
     """Return a text that identifies the file tree of this process; empty if the file tree is unknown.
 
-    If two processes have equal texts, the same path means the same file in both processes. The text depends on the machine's name, on its
-    boot ID (which changes at each boot), and on the mount namespace and root folder of the process.
+    If two processes have equal texts, the same path means the same file in both processes. The text depends on the name and the boot ID of
+    the machine, and on the mount namespace and the root folder of the process.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -126,7 +126,7 @@ def _identity(file: Path) -> str:
 
     The text has four words: (1) the digest of the file tree, (2) the digest of the path, (3) the digest of the folder's inode and the
     file's name, (4) the end of the path. Two files count as different if their first words are equal, but both their second words and their
-    third words differ. Therefore, a file stays the same file if it is edited or replaced, or if its folder is moved or replaced. It is also
+    third words differ. Therefore, changes of the file, and a move or replacement of its folder, do not make it a different file. It is also
     the same file if its folder is mounted at two places. Files of different file trees cannot be compared.
 
     Returns:

@@ -101,7 +101,7 @@ class Tensorcom:
 
 
 class _Form(NamedTuple):
-    """The parts of a message that are the same for all items with the same fields, dtypes and shapes."""
+    """The parts of a message that depend only on the fields, dtypes and shapes of the item."""
 
     described: Form  # the envelope's description of the item
     headers: tuple[bytes, ...]

@@ -22,8 +22,8 @@ class LinkOptions:
     """The options in the query of a URL.
 
     Args:
-        codec: How items become frames: ``tensorcom`` (two frames for each array: header, data), ``tenbin`` (the same content in a single
-            frame) or ``msgpack`` (the format of Highway 2017).
+        codec: How items become frames. ``tensorcom``: a header frame and a data frame for each array. ``tenbin``: the same content in a
+            single frame. ``msgpack``: the format of Highway 2017.
         budget_mb: Maximum megabytes of messages that wait at each end of a connection; default: 64. Two messages can always wait, even if
             these messages are larger. At most 1000 messages can wait at a sender, and four at a receiver. Three more messages can be in
             transit. On a same-host link (``+shm``): maximum megabytes of the sender's shared memory; default: 256. A message can use at

@@ -41,8 +41,8 @@ class LinkReceiver:
 
     Args:
         link: The link to receive from.
-        counters: Dict in which the receiver counts ``messages``, ``bytes``, ``received`` items, ``gaps``, ``duplicates``, ``late``,
-            ``malformed``, ``senders``, ``ended`` and ``strangers`` (connections of programs that do not speak the link's protocol).
+        counters: Dict in which the receiver counts: :data:`~highway.wire.counters.LINK_COUNTERS`, ``received`` items, ``senders``,
+            ``ended`` senders, and ``strangers`` (connections of programs that do not speak the link's protocol).
 
     Attributes:
         bound: Addresses that peers can connect to; empty if this end connects.

@@ -32,7 +32,7 @@ def put_out(picture: Image.Image, title: str, path: str | None, default: str) ->
         picture: The picture.
         title: Title of the window.
         path: The path of the file, or ``None``.
-        default: The path of the file if there is neither a path nor a display.
+        default: The path of the file if ``path`` is ``None`` and there is no display.
     """
     if path is None and has_display():
         picture.show(title)

@@ -29,7 +29,7 @@ class Keyed(NamedTuple):
 
 
 class Epochs:
-    """Iterates over the epochs of a stream's input. To find the end of an epoch, it reads one item in advance.
+    """Iterates over the epochs of a stream's input. It reads one item in advance, to find the end of an epoch.
 
     Args:
         items: The input.

@@ -111,7 +111,7 @@ class Places:
         self._rows[absent[np.array(is_bad, bool)]] = _BAD
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return the start and end of an item's samples in the epoch of this rank, or 0, 0 if the reader has no item with this index."""
+        """Return the start and end of an item's samples in the epoch of this rank. Return 0, 0 if the reader has no such item."""
         if self._batch_size is None:
             begin, other = divmod(index - self._share.first, self._share.step)
             stop = begin + 1

@@ -72,8 +72,7 @@ class CacheRun:
 
     @property
     def plan(self) -> RowRanges | None:
-        """The plan of the reader, which determines its order. ``None`` if there is no reader, or if not only maps come after it.
-        """
+        """The plan of the reader, which determines its order. ``None`` if there is no reader, or if not only maps come after it."""
         return plan_of(self.before)
 
     @property

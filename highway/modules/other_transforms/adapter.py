@@ -46,8 +46,8 @@ class Adapter(ABC):
             ``(B, N, 4)``, padded with empty boxes, or a list of arrays.
         points: The field of the points, x and y in pixels from the upper left corner. For one image, the points are ``(N, 2)``, or ``(N, K,
             2)`` for K points of each of N objects. For a batch, the field is an array with a first batch axis, or a list of arrays.
-        mask: The field of the masks. For one image, the mask is ``(H, W)``, or ``(N, H, W)`` with one mask for each of N objects. For a
-            batch, the field is an array with a first batch axis, or a list of arrays.
+        mask: The field of the masks. For one image, the mask is ``(H, W)``, or ``(N, H, W)`` with a mask per object. For a batch, the field
+            is an array with a first batch axis, or a list of arrays.
         with_boxes: Fields with one row per box, such as labels. The fields of ``points`` and ``mask`` can be in this list.
         field: The field of the images; see :class:`~highway.modules.Augmentations`.
     """

@@ -32,14 +32,13 @@ class TorchvisionV2(Adapter):
     the number of workers, processes or hosts, or on whether a run was resumed.
 
     torch has one random generator for the whole process. This stage seeds this generator for each image, and holds a lock meanwhile.
-    Therefore, only one thread at a time can transform an image, and your program must not use the generator of torch at the same time. To
-    avoid both limits, put the stage into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with version
-    0.28.
+    Therefore, only one thread at a time transforms an image. Your program must not use the generator of torch meanwhile. To avoid both
+    limits, put the stage into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with version 0.28.
 
     Args:
-        transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input: a dict with an ``Image``
-            as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, the row indexes of the boxes as ``"labels"``, ``KeyPoints`` as ``"points"``
-            and a ``Mask`` as ``"mask"``. In YAML, write ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
+        transforms: One or several transforms of ``torchvision.transforms.v2``, or callables. Their input is a dict with ``"image"`` (an
+            ``Image``), ``"boxes"`` (``BoundingBoxes``), ``"labels"`` (the row indexes of the boxes), ``"points"`` (``KeyPoints``) and
+            ``"mask"`` (a ``Mask``). In YAML, write ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
 
     Returns:
         The item with a transformed image and transformed annotations, in new arrays. The images of a batch become one array, with the

@@ -37,8 +37,8 @@ class ConcatThenSplit:
         part.
 
     Raises:
-        ValueError: the fields of a sample differ in length; or the samples differ in their fields, or in the dtype or in the shape (except
-            the first axis) of a field.
+        ValueError: the fields of a sample differ in length; or the samples differ in their fields, or in a field's dtype or shape after the
+            first axis.
 
     >>> import numpy as np
     >>> from highway import Pipeline

@@ -55,8 +55,8 @@ class Pack:
         Rows, as samples of the same type as the inputs. For an input field ``tokens``, the field ``tokens`` of a row, ``(length, ...)``,
         contains the concatenated sequences. A new field ``tokens_segment_ids``, int32 ``(length,)``, contains, for each value, the index of
         its sequence in the row, from 1; 0 is padding. A new field ``tokens_positions``, int32 ``(length,)``, contains the index of each
-        value in its sequence, from 0. In tuples, the new fields come last. The passport (the metadata of a row) contains the epoch, origin
-        and times of the first sequence, the index of the row, and the keys of all sequences.
+        value in its sequence, from 0. In tuples, the new fields come last. The passport (the metadata of a row) contains the index of the
+        row and the keys of all sequences. Epoch, origin and times come from the first sequence.
 
         With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, contains the start of each of the k
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
@@ -66,8 +66,8 @@ class Pack:
         gets only ``<field>_cu_seqlens``.
 
     Raises:
-        ValueError: a sequence does not fit into an empty row; or the inputs differ in their fields, or in the dtype or in the shape (except
-            the first axis) of a field. The message names the field.
+        ValueError: a sequence does not fit into an empty row; or the inputs differ in their fields, or in a field's dtype or shape after
+            the first axis. The message names the field.
 
     >>> import numpy as np
     >>> from highway import Pipeline

@@ -24,7 +24,7 @@ _NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
 
 
 class _Pair(NamedTuple):
-    """Rows of a batch, the other rows that are mixed with them, and the index of the random share for these rows."""
+    """Rows of a batch, their partner rows, and the index of the random weight for these rows."""
 
     rows: slice
     others: slice
@@ -67,7 +67,7 @@ class _Mixing:
 
     @abstractmethod
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the new images, and the final share of the row's own image for each entry of ``shares``."""
+        """Return the new images, and the final weight of the row's own image for each entry of ``shares``."""
 
     def _fields(self, item: Item) -> tuple[Field, Field]:
         owner, known = type(self).__name__, names(item)

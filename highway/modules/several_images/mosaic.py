@@ -54,9 +54,9 @@ class Mosaic:
     Returns:
         The item with images ``(B, *shape, C)``. Boxes, points, masks ``(N, H, W)`` and the fields of ``with_boxes`` become lists, with one
         element per mosaic. An element contains the concatenated rows of the four images, without the rows of removed and empty boxes.
-        Points ``(N, 2)`` outside their part of the mosaic are removed. If the field of the points is in ``with_boxes``, or if points have
-        the shape ``(N, K, 2)``, points outside are moved to the border of their part instead. Masks ``(H, W)`` are combined in the same way
-        as the images, with 0 as the fill value. All other fields are unchanged. A batch without images is returned unchanged.
+        Points ``(N, 2)`` outside their part of the mosaic are removed. Exception: points ``(N, K, 2)``, and points whose field is in
+        ``with_boxes``, are moved to the border of their part. Masks ``(H, W)`` are combined in the same way as the images, with 0 as the
+        fill value. All other fields are unchanged. A batch without images is returned unchanged.
 
     Raises:
         ValueError: the item is not a batch, or has only one image; or the images differ in dtype or number of channels.

@@ -1,8 +1,7 @@
 """A small program that kills the processes of a launcher (the process that started them) if the launcher was killed.
 
-The program runs without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. The launcher writes a line to the program's standard
-input for each event of a process group: ``+GROUP`` after the first process of the group has started, and ``-GROUP`` before the launcher
-reaps this process.
+The program runs without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. The launcher writes lines to the program's standard
+input: ``+GROUP`` after the first process of a process group has started, and ``-GROUP`` before the launcher reaps this process.
 
 When standard input ends, the launcher has ended. The first process of each remaining group then has SECONDS to end by itself. After its
 end, or after SECONDS, the program kills the whole group. The program also kills descendants of the first process in other groups. It does

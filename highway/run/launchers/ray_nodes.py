@@ -29,8 +29,8 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
         say: A function that is called with a message if a node has not answered for ``PATIENCE`` seconds.
 
     Raises:
-        ConfigError: no node has the resources of a role; nodes of a role differ in software that affects pixels; a node has another version
-            of highway than this process; or a node does not report its software.
+        ConfigError: no node has the resources of a role; nodes of a role differ in software that affects pixels; a node's version of
+            highway differs from the version here; or a node does not report its software.
     """
     nodes = [node for node in import_ray().nodes() if node["Alive"]]
     fitting = {name: _fitting(topology, topology.roles[name], nodes) for name in sorted(roles)}

@@ -43,7 +43,7 @@ END = 60.0  # maximum seconds for jobs to end; by default (KillWait), Slurm kill
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for links that need a common host, and for labels that are neither features nor options of sbatch."""
+    """Yield an error for each link that needs a common host, and for each label that is not a feature or an option of sbatch."""
     yield from problems_apart(topology)
     for role in topology.roles.values():
         for name, value in role.resources.labels.items():

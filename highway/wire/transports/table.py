@@ -21,8 +21,8 @@ class Transport:
         name: The name in URLs and topologies.
         package: The package next to this module that opens the ends of links (:mod:`highway.wire.transports.opening`).
         location: The form of the part of a URL after ``://``.
-        alone: Reason, for error messages, why URLs of this transport cannot share a socket with URLs of other transports; empty if they can
-            share.
+        alone: The reason, for error messages, why URLs of this transport cannot share a socket with URLs of other transports. Empty if they
+            can.
         publishes: Whether the transport supports publishers and subscribers in addition to push and pull.
         within_process: Whether both ends are in one process. If true, the transport does not report connections, and a receiver reads the
             sender's memory.

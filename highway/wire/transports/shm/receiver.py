@@ -229,7 +229,7 @@ class _Sending:
         return announced
 
     def expect(self) -> None:
-        """Return the free slots now, and other slots as soon as they are free."""
+        """Give the free slots back to the sender now, and each other slot as soon as it is free."""
         self.is_expected = True  # set before _flush(), so that a thread that appends afterwards sees the flag
         self._flush()
 

@@ -1,6 +1,6 @@
 """The receivers of same-host links that a thread has opened.
 
-While a sender waits for receivers, the receivers on the same thread must check for peers (other ends). Otherwise a sender and a receiver on
+While a sender waits for receivers, it makes the receivers on its thread check for new connections. Otherwise, a sender and a receiver on
 one thread would wait for each other forever.
 """
 

@@ -188,7 +188,7 @@ class ShmSender:
             return True
         except BlockingIOError:
             return False
-        except BrokenPipeError:  # the receiver accepts no more messages, or has gone; if it has gone, the next check removes it
+        except BrokenPipeError:  # the receiver accepts no more messages, or is gone; the next check removes a receiver that is gone
             peer.refuses = True
             return False
         except ConnectionError:

@@ -32,8 +32,8 @@ RELEASE = 0.5  # maximum seconds until an address is free, because a closed sock
 # If a closing socket has no time to send the rest of a message, and the receiver leaves at the same moment, libzmq 4.3.5 aborts the process
 # (session_base.cpp:233, issue 3442 of libzmq).
 LEAST_LINGER_MS = 1000
-# A *stranger* is a program that does not speak ZMTP 3 (the protocol of ZeroMQ), or that must announce that it is highway and does not. An
-# end that has connected to a stranger reconnects after AGAIN seconds. The interval grows up to AGAIN_LATEST seconds.
+# A *stranger* is a program that does not speak ZMTP 3 (the protocol of ZeroMQ), or that lacks a required announcement. An end that has
+# connected to a stranger reconnects after AGAIN seconds. The interval grows up to AGAIN_LATEST seconds.
 AGAIN, AGAIN_LATEST = 0.1, 10.0
 SETTLE = 0.05  # maximum seconds until both ends of a closing connection have released each other within libzmq
 MAX_HWM = 1000  # maximum number of messages that wait at each end of a connection
@@ -297,7 +297,7 @@ class BaseSocket:
         receiver then tries again with its next message. A sender waits, and tries again.
 
         A ZeroMQ receiver confirms messages in groups. The size of a group is half of the receiver's mark. Therefore, a connection can wait
-        forever in three cases: the sender lowers its mark while messages are in transit, the receiver raises its mark, or the mark is 1.
+        forever if the sender lowers its mark while messages are in transit, if the receiver raises its mark, or if the mark is 1.
 
         Later messages can be larger than the first message. Therefore a receiver never raises its mark, and a sender limits the bytes with
         :class:`~highway.wire.transports.zmq.socket.Backlog`.

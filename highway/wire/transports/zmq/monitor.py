@@ -72,8 +72,8 @@ class Monitor:
 
     A connection is a peer as soon as its handshake has succeeded. ZeroMQ reports that a handshake has succeeded, but not on which
     connection. The monitor excludes TCP connections that have carried too few bytes for a handshake of ZMTP 3. If several connections
-    remain, the monitor guesses which connection is the peer. The other connections are the *rivals* of this peer. The monitor corrects the
-    guess when a message comes over a rival (:meth:`hear`), or when a connection closes and shows that the guess was wrong.
+    remain, the monitor guesses which connection is the peer. The other connections are the *rivals* of this peer. The monitor corrects a
+    wrong guess when a message comes over a rival (:meth:`hear`), or when a connection closes.
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
@@ -101,7 +101,9 @@ class Monitor:
         self._live: set[int] = set()  # descriptors of peers
         self._latest: dict[bytes, int] = {}  # endpoint -> descriptor of the latest peer
         self._rivals: dict[int, set[int]] = {}  # descriptor of a peer -> descriptors of connections that can be the peer instead
-        self._vacant: list[tuple[bytes, set[int]]] = []  # for each peer that has gone, its rivals: one of them can take its place
+        self._vacant: list[
+            tuple[bytes, set[int]]
+        ] = []  # for each peer that has gone, its endpoint and its rivals, of which one can take its place
         self._left: Counter[bytes] = Counter()  # endpoint -> number of peers that have gone without a known rival
         self._left_at = float("-inf")  # time when the last peer went
         self._heirs: dict[int, bytes] = {}  # descriptor of a rival that took a peer's place -> endpoint

@@ -150,7 +150,7 @@ class ZMQSender(BaseSocket):
     def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
         """Send a message. Return False if the receiver left in the middle of the message. ZeroMQ then drops all frames of the message.
 
-        If ZeroMQ got all frames before it noticed that the receiver had left, this message and other messages to this receiver are lost.
+        If ZeroMQ notices only later that the receiver has left, all its messages to this receiver are lost, including this message.
         """
         send, (first, *rest) = self.send_frame, views
         # Poll before sending, even with a timeout of 0: pyzmq loses a Ctrl-C that comes while a non-blocking call has nothing to do.
