@@ -101,9 +101,7 @@ class Monitor:
         self._live: set[int] = set()  # descriptors of peers
         self._latest: dict[bytes, int] = {}  # endpoint -> descriptor of the latest peer
         self._rivals: dict[int, set[int]] = {}  # descriptor of a peer -> descriptors of connections that can be the peer instead
-        self._vacant: list[
-            tuple[bytes, set[int]]
-        ] = []  # for each peer that has gone, its endpoint and its rivals, of which one can take its place
+        self._vacant: list[tuple[bytes, set[int]]] = []  # peers that have gone: endpoint, and rivals, of which one takes its place
         self._left: Counter[bytes] = Counter()  # endpoint -> number of peers that have gone without a known rival
         self._left_at = float("-inf")  # time when the last peer went
         self._heirs: dict[int, bytes] = {}  # descriptor of a rival that took a peer's place -> endpoint
