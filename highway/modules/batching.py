@@ -200,7 +200,7 @@ class Bucket(RaggedOptions, _OfLengths):
 def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
     """Yield batches of samples for which the function ``kind`` returns equal values.
 
-    A batch of kind k is yielded as soon as it has ``size(k)`` samples. At the end, the batches that are not full are yielded, unless
+    A batch of kind k is yielded as soon as it has ``size(k)`` samples. At the end, the incomplete batches are yielded, unless
     ``op.drop_last`` is true.
     """
     position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)

@@ -307,7 +307,7 @@ class SourceInEpochs:
         if self.epochs <= epoch:
             self.begin()
         if self.is_inside and self._pipeline is not None:
-            next(self, None)  # the loop over a pipeline must have begun, so that closing it skips the remaining items
+            next(self, None)  # begin the loop over the pipeline, because only closing a begun loop skips the remaining items
         self.is_inside = False
         self._close_items()
 

@@ -189,9 +189,9 @@ class _EachPass:
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:
-    """Return the field of a component that contains a reader with the parameter ``epochs``, and the reader.
+    """Find a reader with the parameter ``epochs`` in a component. Return the name of its field, and the reader.
 
-    If the component is the reader itself, the name of the field is empty.
+    If the component is the reader itself, the name is empty.
     """
     names = {field.name for field in dataclasses.fields(op)} if dataclasses.is_dataclass(op) else set()
     if "epochs" in names:

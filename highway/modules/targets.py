@@ -81,10 +81,7 @@ class Targets:
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Check the first item.
-
-        Raise ValueError if no parameter names some of its annotations, its images, or its fields with one row per box.
-        """
+        """Raise ValueError if the first item has annotations, images, or fields with one row per box that no parameter names."""
         if self._checks_images:
             self._expect_one_image(item, where)
             self._checks_images = False

@@ -125,7 +125,7 @@ def account(
 def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
     senders, receivers = ([one for one in departures if getattr(ends[one.name], side) == link] for side in ("sends", "receives"))
     publishes = any(ends[one.name].publishes for one in senders)
-    # If a receiver of this run reconnects, its senders and the receiver itself count the new connection, so the difference is unchanged.
+    # If a receiver of this run reconnects, both it and its senders count the new connection, so the difference does not change.
     more = sum(one.counts.receivers for one in senders) - sum(one.counts.connections for one in receivers)
     outside = {
         "receiver": 0 if publishes else min(more, max((one.counts.receivers for one in senders), default=0) - len(receivers)),

@@ -229,9 +229,8 @@ class _Watch:
     def _blame(self, replica: Replica, message: str) -> None:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
-        The exit code must not depend on the moment at which a process is killed. If its senders had not ended, the process would be
-        restarted. Therefore, the run fails in two cases: the replica is a sink, which has missed the end messages, or the process was not
-        killed.
+        While its senders run, a killed process is restarted. The exit code must not depend on the moment of the kill. Therefore, the run
+        fails in two cases only: the replica is a sink, which has missed the end messages; or the process has failed without being killed.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):

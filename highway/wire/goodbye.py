@@ -168,10 +168,7 @@ class LeaveServer:
             self._drop(sock)
 
     def _look(self) -> None:
-        """Pause the sender for receivers that leave, and answer these receivers.
-
-        Send marks that are due. Drop callers that take too long.
-        """
+        """Pause the sender for leaving receivers, and answer them. Send due marks. Drop callers that take too long."""
         now = time.monotonic()
         for sock, caller in list(self._callers.items()):
             if not caller.is_known:

@@ -285,9 +285,9 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return an array for the index of the cache: for each item of epoch 0, its index and its number of samples.
+        """Return an array for the index of the cache: the index and the number of samples of each item of epoch 0.
 
-        Return an empty dict if the cache can build the same items without this array, or if the array does not match the samples.
+        Return an empty dict if the cache does not need the array, or if the array does not match the samples.
         """
         rank, world_size = self._ranks
         numbers, counts = came

@@ -144,7 +144,7 @@ class MixUp(_Mixing):
         ValueError: the number, shape or dtype of the labels is wrong; a label is out of range; or ``num_classes`` is missing or wrong.
         ValueError: the item has boxes, points or masks, which cannot be mixed.
         TypeError: the images are neither uint8 nor floats.
-        KeyError: a field does not exist, or ``labels`` is not given and no field is the default.
+        KeyError: a field does not exist; or ``labels`` is not given, and the item has no default field of labels.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
     >>> images, labels = MixUp(num_classes=2)(batch, np.random.default_rng(0))
@@ -184,7 +184,7 @@ class CutMix(_Mixing):
 
     Raises:
         ValueError: for the reasons listed in :class:`MixUp`.
-        KeyError: a field does not exist, or ``labels`` is not given and no field is the default.
+        KeyError: a field does not exist; or ``labels`` is not given, and the item has no default field of labels.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
     >>> images, labels = CutMix(num_classes=2)(batch, np.random.default_rng(0))

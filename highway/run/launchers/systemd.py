@@ -112,7 +112,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
 
 
 def _highway() -> list[str]:
-    """Return the command that runs this highway: the installed script, or ``python -m highway`` if there is no script."""
+    """Return the command that runs this installation of highway: the script, or ``python -m highway`` if there is no script."""
     script = Path(sysconfig.get_path("scripts"), "highway")
     return [str(script)] if script.exists() else [sys.executable, "-m", "highway"]
 

@@ -237,8 +237,8 @@ class BaseSocket:
     def _connect(self, *urls: str) -> None:
         """Connect to addresses, and reconnect to addresses that have refused this end.
 
-        With ``peers=any``, every second attempt announces that this end is highway. So this end reaches both stock peers, which do not know
-        the announcement, and highway peers that require the announcement.
+        With ``peers=any``, every second attempt announces that this end is highway. So this end reaches peers of other programs, which do
+        not know the announcement, and highway peers that require it.
         """
         self._absent.update(dict.fromkeys(urls, 0.0))
         self._disconnect_refused()

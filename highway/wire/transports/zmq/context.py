@@ -31,7 +31,7 @@ _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process ID, beca
 sockets: Counter[int] = Counter()
 """Process ID -> number of open sockets. The code that opens or closes a socket updates this number."""
 refused_files: dict[bytes, str] = {}
-"""Domain of a socket -> topology file of the last end that the socket refused because of this file."""
+"""Domain of a socket -> topology file of the last end that was refused because its topology file differs."""
 
 
 def current() -> zmq.Context[zmq.Socket[bytes]]:
