@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from highway.images import ops
 
-PerChannel = float | tuple[float, ...]
+PerChannel = float | Sequence[float] | np.ndarray
+_Numbers = float | tuple[float, ...]
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -32,7 +34,7 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
     array([[-1. ,  0. ,  0.5]], dtype=float32)
     """
     channels = image.shape[2] if image.ndim == 3 else 1
-    _expect_one_each(channels, "rescale", scale=scale, offset=offset)
+    scale, offset = _checked(channels, "rescale", scale=scale, offset=offset)
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
     # Treat several rows of the image as one long row, and repeat the constants along this row. Broadcasting over three channels would take
@@ -61,12 +63,12 @@ def normalize(
         out: float32 array for the result, if the shape fits.
 
     Raises:
-        ValueError: ``mean`` or ``std`` has more or fewer values than the image has channels.
+        ValueError: ``mean`` or ``std`` has more or fewer values than the image has channels, or ``std`` is not above 0.
 
     >>> normalize(np.array([[0, 255]], np.uint8), mean=0.5, std=0.5)
     array([[-1.,  1.]], dtype=float32)
     """
-    _expect_one_each(image.shape[2] if image.ndim == 3 else 1, "normalize", mean=mean, std=std)
+    mean, std = _checked(image.shape[2] if image.ndim == 3 else 1, "normalize", mean=mean, std=std)
     return rescale(image, *_scale_and_offset(mean, std, 255.0 if image.dtype == np.uint8 else 1.0), out)
 
 
@@ -151,18 +153,25 @@ def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.n
     return normal.astype(np.float32, copy=False)
 
 
-def _expect_one_each(channels: int, what: str, **values: PerChannel) -> None:
+def _checked(channels: int, what: str, **values: PerChannel) -> list[_Numbers]:
+    """Return each value as a number, or as a tuple with one number, or with one per channel."""
+    checked: list[_Numbers] = []
     for name, value in values.items():
-        if isinstance(value, tuple) and len(value) not in (1, channels):
+        numbers = value if isinstance(value, (int, float, tuple)) else np.asarray(value).tolist()
+        if isinstance(numbers, (tuple, list)) and len(numbers) not in (1, channels):
             raise ValueError(
-                f"{what}: {name}={value} has {len(value)} numbers, but the image has {channels} channels; pass one number, or one number "
+                f"{what}: {name}={value} has {len(numbers)} numbers, but the image has {channels} channels; pass one number, or one number "
                 "for each channel"
             )
+        checked.append(tuple(numbers) if isinstance(numbers, list) else numbers)
+    return checked
 
 
 @lru_cache(maxsize=64)
-def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _scale_and_offset(mean: _Numbers, std: _Numbers, full: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     means, stds = np.broadcast_arrays(np.atleast_1d(mean), np.atleast_1d(std))
+    if not np.all(stds > 0):
+        raise ValueError(f"normalize: std={std}; expected numbers above 0")
     return tuple((1 / (stds * full)).tolist()), tuple((means * full).tolist())
 
 
@@ -173,7 +182,7 @@ def _rows_at_once(height: int, width: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _row(value: PerChannel, channels: int, width: int) -> np.ndarray:
+def _row(value: _Numbers, channels: int, width: int) -> np.ndarray:
     row = np.tile(np.broadcast_to(np.asarray(value, np.float32), (channels,)), width)
     row.flags.writeable = False
     return row

@@ -298,7 +298,7 @@ class Leave:
                 more = self._asked[name].recv(max(1, _NUMBER.size - len(said)))
             except BlockingIOError:
                 return True
-            except ConnectionError:
+            except OSError:  # the connection was lost
                 more = b""
             if not more:
                 self.unreachable.add(name)
@@ -363,6 +363,7 @@ def call(name: bytes, port: int | None, host: str) -> socket.socket:
     number in the sender's messages: ``None`` if the sender has no server, and 0 if the server has no TCP port.
 
     Raises:
+        BlockingIOError: too many callers wait for the server; try again later.
         OSError: the sender has no server, or cannot be reached.
     """
     if port is None:
@@ -374,9 +375,11 @@ def call(name: bytes, port: int | None, host: str) -> socket.socket:
         connection = socket.socket(family)
         connection.setblocking(False)
         error = connection.connect_ex(address)
-        if error in (errno.EINPROGRESS, errno.EAGAIN) or (not error and _may_ask(connection)):
+        if error == errno.EINPROGRESS or (not error and _may_ask(connection)):
             return connection
         connection.close()
+        if error == errno.EAGAIN:  # a UNIX socket whose queue is full; no connection is being established
+            raise BlockingIOError(error, os.strerror(error))
     raise ConnectionRefusedError
 
 

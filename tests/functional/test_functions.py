@@ -310,6 +310,21 @@ def test_rescale_and_normalize_are_their_formulas_in_float32(shape, dtype):
         assert_allclose(F.rescale(given, (1.0, 2.0, 3.0), 0.0), given * np.array([1.0, 2.0, 3.0]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("form", [list, np.array], ids=lambda form: form.__name__)
+def test_one_number_per_channel_is_a_tuple_a_list_or_an_array(form):
+    given, mean, std = image(4, 5, 3), (0.2, 0.3, 0.4), (0.5, 0.6, 0.7)
+    assert_array_equal(F.normalize(given, form(mean), form(std)), F.normalize(given, mean, std), strict=True)
+    assert_array_equal(F.rescale(given, form(std), form(mean)), F.rescale(given, std, mean), strict=True)
+    with pytest.raises(ValueError, match=r"rescale: scale=.* has 2 numbers, but the image has 3 channels"):
+        F.rescale(given, form([1, 2]))
+
+
+@pytest.mark.parametrize("std", [0, -1.0, [0.5, 0, 0.5], float("nan")], ids=str)
+def test_a_deviation_that_is_not_above_0_is_refused(std):
+    with pytest.raises(ValueError, match=r"normalize: std=.*; expected numbers above 0"):
+        F.normalize(image(4, 5, 3), 0.5, std)
+
+
 @pytest.mark.parametrize("height", [1, 7, 251, 256, 299], ids=str)
 def test_rescale_treats_rows_alike_however_many_it_takes_at_once(height):
     offset, scale = (1.0, 2.5, -3.0), (0.5, 2.0, 1 / 3)

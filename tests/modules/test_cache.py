@@ -476,8 +476,14 @@ def test_samples_that_differ_are_errors_that_name_the_field():
         run([shapes, Cache(batch_size=2)])
     with pytest.raises(ValueError, match=r"sample 1 has dict 'a': float32 with 0 axes, but sample 0 has dict 'a': int64 with 0 axes"):
         run([[{"a": np.int64(1)}, {"a": np.float32(1)}], Cache(batch_size=2)])
-    with pytest.raises(TypeError, match=r"field 'a' is a object|field 'a' is a NoneType; expected an array, a number, a str or bytes"):
-        run([[{"a": None}], Cache(batch_size=2)])
+    for value, error in [
+        (None, "field 'a' is a NoneType; expected an array of numbers, a number, a str or bytes"),
+        (2**70, "field 'a' is 1180591620717411303424, which does not fit into 64 bits; expected"),
+        ([[1, 2], [3]], "field 'a', a list, cannot be stored: .* inhomogeneous shape"),
+        ("\ud800", "field 'a', a str, cannot be stored: .* surrogates not allowed"),
+    ]:
+        with pytest.raises(TypeError, match=error):
+            run([[{"a": value}], Cache(batch_size=2)])
 
 
 def test_an_empty_source_gives_nothing(tmp_path):

@@ -387,6 +387,24 @@ def test_a_sender_of_another_user_or_none_is_unreachable():
     assert not told.waits_for(b"nobodyis")
 
 
+def test_a_sender_with_too_many_callers_is_called_again():
+    name = os.urandom(8)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=0))
+        callers, told = [], goodbye.Leave()
+        with pytest.raises(BlockingIOError):
+            while True:
+                callers.append(stack.enter_context(goodbye.call(name, 0, "")))
+        told.tell(name, 0, "")
+        assert told.waits_for(name)
+        for _ in callers:
+            server.accept()[0].close()
+        told.tell(name, 0, "")
+        with server.accept()[0] as connection:
+            assert connection.recv(64) == MAGIC + name
+        told.close()
+
+
 def test_a_port_is_opened_on_the_interface_of_the_link_and_none_on_the_loopback(monkeypatch):
     for url, host in (
         ("zpush://127.0.0.1:9", "127.0.0.1"),

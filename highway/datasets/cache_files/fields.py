@@ -28,7 +28,7 @@ def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
     """Convert a sample for a cache whose samples are read as rows of batches. Return the type and the array of each field.
 
     Raises:
-        ItemError: a field is not an array, number, ``str`` or ``bytes``.
+        ItemError: a field is not an array, number, ``str`` or ``bytes``, or it cannot be stored.
     """
     return [_as_row(name, value) for name, value in zip(names(sample), fields(sample), strict=True)]
 
@@ -53,13 +53,17 @@ def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
 
 
 def _as_row(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
-    if isinstance(value, str):
-        return _as_bytes("str", value.encode())
     if isinstance(value, bytes):
         return _as_bytes("bytes", value)
-    values = _contiguous(value)
+    try:
+        if isinstance(value, str):
+            return _as_bytes("str", value.encode())
+        values = _contiguous(value)
+    except ValueError as error:  # a list of lists of different lengths, or half of a surrogate pair
+        raise ItemError(f"Cache: field {name!r}, a {type(value).__name__}, cannot be stored: {error}") from error
     if values.dtype.kind not in "biufc":
-        raise ItemError(f"Cache: field {name!r} is a {type(value).__name__}; expected an array, a number, a str or bytes")
+        found = f"{value}, which does not fit into 64 bits" if isinstance(value, int) else f"a {type(value).__name__}"
+        raise ItemError(f"Cache: field {name!r} is {found}; expected an array of numbers, a number, a str or bytes")
     return FieldSpec("array", values.dtype.str, values.ndim), values
 
 
