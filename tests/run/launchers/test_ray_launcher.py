@@ -433,7 +433,7 @@ WRONG = {
     "another version": (
         {"OTHER_VERSION": "1"},
         [],
-        r"the node 10\.77\.0\.\d has highway 0\S+, but this process has highway 99 \(\S+\); install the same version on all nodes and "
+        r"the node 10\.77\.0\.\d has highway 0\S+, but this process has highway 99 \(.+\); install the same version on all nodes and "
         r"here$",
     ),
     "another Ray": ({"OTHER_RAY": "1"}, [], r"--cluster 10\.77\.0\.1:6379: Version mismatch: .* Ray: 2\.\S+ .* Ray: 9\.9 "),
