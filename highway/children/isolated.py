@@ -123,7 +123,7 @@ class IsolatedRun(ReceivingRun):
         return super().length() if found is None else int(found)
 
     def identities(self) -> dict[str, Any]:
-        return self.snapshot.identities(self._ask("data"))  # of this process's stages, because pickling can change the copies
+        return self.snapshot.identities(self._ask("data"))  # computed here, because pickling can change the child's copies of the stages
 
     def stats(self) -> PipelineStats:
         self._last = self._ask("stages") or self._last

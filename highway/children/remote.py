@@ -100,9 +100,6 @@ class RemoteMaps:
 
         An outcome is a pair of an error (or ``None``) and a result. The error comes from a map, or from sending the item or its result. If
         the child has died, the error is a RemoteError. If the item takes too long, the error is a TimeoutError.
-
-        Raises:
-            Exception: a map reported an error that the stage does not skip.
         """
         yield from self._failures()
         if not self._handed:

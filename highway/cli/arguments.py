@@ -23,15 +23,15 @@ def _whole(text: str, least: int, expected: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return a number of seconds above 0."""
+    """Return a finite number of seconds above 0."""
     number = float(text)
-    if not number > 0:
+    if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}; expected a number of seconds above 0")
     return number
 
 
 def share(text: str) -> float:
-    """Return a number of at least 0."""
+    """Return a finite number of at least 0."""
     number = float(text)
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}; expected a number, at least 0")
@@ -39,7 +39,7 @@ def share(text: str) -> float:
 
 
 def rate(text: str) -> float:
-    """Return a number above 0."""
+    """Return a finite number above 0."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}; expected a number above 0")

@@ -33,7 +33,6 @@ class CommandModule(Protocol):
 
         Raises:
             ConfigError: an option, URL or file is invalid.
-            Exception: any other error.
         """
 
 
@@ -62,7 +61,10 @@ class Command:
         self._module().add_arguments(parser)
 
     def run(self, options: argparse.Namespace, name: str) -> int:
-        """Run the command, and return the exit code. ``name`` is the name in messages."""
+        """Run the command, print its error if it fails, and return the exit code. ``name`` is the name in messages.
+
+        After a StuckError, the process ends at once, because a stage that does not stop would keep Python from exiting.
+        """
         if self.logs:
             logging.basicConfig(format=f"{name}: %(message)s", level=logging.WARNING)
         try:

@@ -18,7 +18,7 @@ from highway.errors import ConfigError
 from highway.process.cores import available_cores
 
 TURNS = 3
-CLEARLY = 1.1  # minimum speed of processes / speed of threads to recommend processes, which need memory and time to start
+CLEARLY = 1.1  # processes are recommended if they are more than this many times as fast, because they need memory and time to start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,10 +63,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def load(name: str) -> Any:
-    """Import and return the dataset ``module:name``.
+    """Import and return the dataset ``module:name``. A class or function with this name is called to get the dataset.
 
     Raises:
-        ConfigError: the module or the name does not exist, or the dataset has no random access to samples.
+        ConfigError: ``name`` has no colon, the module or the name does not exist, or the dataset has no random access to samples.
     """
     module_name, _, attribute = name.partition(":")
     if not attribute:

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _launch(engine: LiveEngine, options: argparse.Namespace) -> int:
-    from highway.cli.run_here import run_processes  # imported here, because only supervised engines need a screen
+    from highway.cli.run_here import run_processes  # imported here, because engines that only write files need no screen
 
     with document_of_errors(options.json):
         return run_processes(_placed(engine, options), options, engine.connect)

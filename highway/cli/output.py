@@ -43,9 +43,10 @@ def own_stdout() -> TextIO:
 def run_apart(command: Callable[[], int], library: str, document: Callable[[int, str], str]) -> int:
     """Run a command in a child process, print the command's document (JSON), and return the exit code.
 
-    If a library ends the child too early, the document comes from the function ``document``. If this process is not the program
-    ``highway``, the command runs in this process, because the caller can have threads. The child's standard output is a file, because
-    processes that outlive the child could keep a pipe open. The child has its own process group, and gets signals only from this process.
+    This function forks and returns in both processes. If a library ends the child too early, the document comes from the function
+    ``document``. If this process is not the program ``highway``, the command runs in this process, because the caller can have threads,
+    and a process with threads cannot fork safely. The child's standard output is a file, because processes that outlive the child could
+    keep a pipe open. The child has its own process group, and gets signals only from this process.
 
     Args:
         command: Function that runs the command and returns the exit code.

@@ -104,7 +104,7 @@ _seconds.__name__ = "number of seconds"  # argparse's messages show this name
 
 def run(options: argparse.Namespace) -> int:
     """Run the roles that the options select, and return the exit code."""
-    interrupt.end_at_once()  # while the file's modules are imported, and no process is started
+    interrupt.end_at_once()  # Ctrl-C then also ends slow imports; no process has been started yet
     if options.wait is not None:
         from highway.wire import receiver  # imported here, because a role without links needs no sockets
 
@@ -121,8 +121,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
-    # The host of the launcher restarts a killed process. If the process drained instead, its receivers would assume that it has ended.
-    # Outside Linux, the process ends at its next report.
+    # With --end-with-launcher, the launcher is an agent on this host. If the agent is killed, `highway launch` can restart this process on
+    # another host. If this process drained instead, its receivers would expect no more items. Outside Linux, it ends at its next report.
     interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)

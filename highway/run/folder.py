@@ -31,8 +31,8 @@ class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: How many times the launcher has ordered to start the replica's process, counted over all jobs of the replica. The job starts
-            the process if there were fewer starts.
+        start: How many times the launcher has ordered to start the replica's process, counted over all jobs of the replica. If the process
+            was started fewer times, the job starts it.
         spec: The process to run: a :class:`~highway.run.launcher.LaunchSpec` as JSON.
         signals: Signals to send to the current process, in order.
         version: The version of highway that the launcher has.
@@ -62,7 +62,7 @@ class RoleSoftware(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A message of a job: the number of starts so far, and news of the last process (or ``None``)."""
+    """A message of a job: the number of starts so far, and news of the last process. ``None``: the message is only a sign of life."""
 
     start: int
     news: News | None = None

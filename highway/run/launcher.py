@@ -84,7 +84,11 @@ class Launcher(Protocol):
     """
 
     def start(self, spec: LaunchSpec) -> Handle:
-        """Start a process, without waiting for it."""
+        """Start a process, without waiting for it.
+
+        Raises:
+            OSError: this machine lacks the resources for the process.
+        """
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` for an event: output, a report or the end of a process. Return whether there was an event.

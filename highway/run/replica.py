@@ -111,7 +111,7 @@ class Replica:
         """Record that the process has ended, and decide whether to restart it.
 
         Returns:
-            A message without the replica's name; empty if the process ended normally.
+            A message about the failure or the restart, without the replica's name. Empty if there was neither.
         """
         child = self.child
         counts = child.handle.counts()

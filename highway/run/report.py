@@ -18,18 +18,17 @@ from highway.run.role import Terminated
 
 
 class Reporter:
-    """Reports the state of a role to the launcher of this process, through a pipe."""
+    """Reports the state of a role to the launcher of this process, through a pipe.
+
+    If the launcher has ended, each report raises :class:`highway.run.role.Terminated`.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "wb")
         self._parent = os.getppid()
 
     def progress(self, stats: PipelineStats) -> None:
-        """Report the statistics of the pipeline.
-
-        Raises:
-            Terminated: the launcher has ended.
-        """
+        """Report the statistics of the pipeline."""
         self._send(RoleReport(stats))
 
     def draining(self) -> None:

@@ -38,7 +38,7 @@ class Watcher(Protocol):
     """Gets the states of the replicas."""
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Handle the states of all replicas. The launcher calls this method several times per second, and once after the end."""
+        """Handle the states of all started replicas. The launcher calls this method several times per second, and once after the end."""
 
 
 class Display(Watcher, Protocol):
@@ -56,7 +56,7 @@ class Result:
         code: The exit code. 0: no process failed, or ``restart`` allowed all failures. 1: a role failed. Larger than 128: 128 plus the
             number of the signal that ended the run.
         message: A description of the failure; empty if there was no failure.
-        states: The final state of each replica.
+        states: The final state of each replica that was started.
         links: The messages that each link has carried.
         departures: The ended processes, in the order of their replicas.
     """
@@ -79,7 +79,8 @@ def launch(
     """Run processes of a topology until all processes have ended.
 
     Sinks are roles that send nothing over a link. When all sinks have ended, all other roles have ``GRACE`` seconds to end, and are then
-    stopped. If a process fails and is not restarted, all other processes are stopped.
+    stopped. If a process fails and is not restarted, all other processes are stopped. They continue in three cases: the run is being
+    drained, :meth:`Scaler.excuse` allows the failure, or the process would have been restarted but all its senders have ended.
 
     SIGTERM drains the run: each role that receives nothing from another role of this run ends its source, and all items in flight are
     delivered. SIGINT stops all processes. A second signal kills all processes.
@@ -91,6 +92,10 @@ def launch(
         display: Shows messages and statistics.
         watchers: Objects that get the states of the replicas, in addition to ``display``.
         drain_timeout: Maximum seconds for items in flight to arrive after SIGTERM. 0: SIGTERM stops all processes immediately.
+
+    Raises:
+        ConfigError: no process has begun, and a process waits for a host or node that it can never get.
+        OSError: this machine lacks the resources for a process.
     """
     topology = wiring.topology
 

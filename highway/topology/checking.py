@@ -87,9 +87,9 @@ def _check_ports(given: int | str | None, location: Location, example: str) -> N
 
 
 def check(topology: Topology) -> list[ConfigError]:
-    """Return all errors of a topology.
+    """Return the errors of a topology.
 
-    The check builds every stage, and compares links, ports and addresses. It needs no data and no network.
+    The check builds every stage. If no stage has an error, it also checks links, ports and memory. It needs no data and no network.
 
     Args:
         topology: The topology to check.

@@ -68,7 +68,8 @@ class Variables:
         ``within`` names the variables whose values contain ``value``. It serves to detect cycles.
 
         Raises:
-            ConfigError: a variable is unknown, a variable refers to itself, or a reference is malformed.
+            ConfigError: a variable is unknown or refers to itself, a reference is malformed, a list or mapping is part of a text, or the
+                file is too large after the replacement.
         """
         self._size += 1 + (len(value) if isinstance(value, str) else 0)
         if self._size > MAX_SIZE:

@@ -181,6 +181,7 @@ def test_who_does_not_answer_is_said_and_is_no_error(file, ask):
         (["top", "http://127.0.0.1:1", "t.yaml"], "highway: endpoints (http://host:port) cannot be combined with"),
         (["graph", "t.yaml", "--once"], "highway: --once, --metrics and --host need --live, which shows a running topology"),
         (["graph", "t.yaml", "--live"], "highway: t.yaml has no key metrics"),
+        (["top", "t.yaml", "--interval", "inf"], "highway: argument --interval: inf; expected a number of seconds above 0"),
         (["run", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
     ],
 )

@@ -45,9 +45,12 @@ _OF_FORMAT = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "PPM": "p
 
 
 def _as_files(sample: Sample) -> Sample:
-    """Rename the encoded image of a sample to the image's extension, and the label to ``cls``, as in a shard.
+    """Rename the field ``image`` to the image's extension, such as ``jpg``, and ``label`` to ``cls``, as in a shard.
 
-    The label becomes an int32.
+    The label ``cls`` becomes an int32. If ``image`` is not an encoded image, or not the only one, the names stay.
+
+    Raises:
+        ValueError: the label does not fit into int32.
     """
     name, extension = _encoded_image(sample), ""
     if name == "image":
@@ -262,7 +265,7 @@ class Record:
         """Begin or continue a conversion to a target. ``is_empty``: whether the target has no files.
 
         Raises:
-            ConfigError: the target has files without a record, or files of a conversion from a different source.
+            ConfigError: the target has files without a record, the record is damaged, or its source or settings are different.
         """
         record, target, place = cls(path, about), shown(target), shown(path)
         if not is_empty and exists(path):

@@ -40,7 +40,7 @@ def written_to(path: str, name: str | None) -> Format:
     """Return the format to write to a path: the format with the name ``name``, or without a name, the format of the path's suffix.
 
     Raises:
-        ConfigError: the format is unknown or read-only.
+        ConfigError: the format is unknown or read-only, or the name asks for a compression that highway cannot write.
     """
     if is_url(path):
         writable(path)
@@ -62,11 +62,11 @@ def read(row: Format, paths: list[str], options: Options, verify: bool = False) 
     Args:
         row: The format of the files.
         paths: The paths of the files, at least one.
-        options: Parameters of the dataset, from ``--read``. A source has none.
+        options: Parameters of the dataset, from ``--read``. A source accepts no parameters.
         verify: Whether to check the checksums in the files, if the dataset has the parameter ``verify``.
 
     Raises:
-        ConfigError: the dataset has no such parameter, or the value is invalid.
+        ConfigError: the dataset has no such parameter, the value is invalid, or a source gets parameters.
     """
     if row.source and not all(is_path(path) and _is_tar(path) for path in paths):
         if options:

@@ -144,7 +144,7 @@ def _is_image(value: Any) -> bool:
 
 @dataclass
 class NamedImages:
-    """A dataset that has image files in the form of the samples of a shard.
+    """A dataset of image files, in which each sample has the form of a sample in a shard.
 
     A sample is a dict with two fields: the content of the file, under its extension (such as ``png``), and the label, under ``cls``. Files
     without labels have only the first field. The key of a sample is the path of its file without the extension. If an earlier file has the

@@ -92,7 +92,7 @@ class Target:
             )
 
     def has(self, number: int) -> bool:
-        """Return whether the file that contains the sample with index ``number`` exists. Existing files are assumed to be complete."""
+        """Return whether the file with sample ``number`` exists (assumed to be complete). False if file names have no index."""
         if not self.pattern:
             return False
         path = self.pattern % (number // self.size)
@@ -103,7 +103,7 @@ class Target:
         return any(self.units(total)) if self.pattern else not is_taken(self.path)
 
     def whole(self, total: int | None) -> int | None:
-        """Return the number of samples if the target is a complete single file, otherwise ``None``."""
+        """Return the number of samples if the target is a complete single file with ``total`` samples (if known), otherwise ``None``."""
         if self.pattern or self.format.layout == "keys" or not is_taken(self.path):
             return None
         try:

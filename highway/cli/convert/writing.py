@@ -32,7 +32,7 @@ def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
 
 
 def unwritten(source: Input, target: Target | None) -> Any:
-    """Return a source of the missing samples. The source yields ranges of indices, or samples if there is no random access."""
+    """Return a source of ranges of all indices. Without random access, it yields the samples that ``target`` lacks (``None``: all)."""
     if source.total is None:
         return Remaining(source, target)
     return partial(_runs, source.total)
@@ -45,7 +45,7 @@ def _runs(total: int) -> Iterator[range]:
 
 @dataclass
 class Remaining:
-    """A source without random access that yields the samples that are not written yet."""
+    """A source without random access that yields the samples that the target lacks; without a target, all samples."""
 
     source: Input
     target: Target | None

@@ -3,7 +3,7 @@
 A *role* is a pipeline of a topology file. A *replica* is one of its processes.
 
 If a role receives from other roles in the file, ``bench`` first runs the stages of these roles. You do not have to start these roles. The
-measured role gets the items of the first role that yields items. Links are measured only with ``--json``.
+measured role gets the items of its first sender that yields items. Links are measured only with ``--json``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Balance:
 
 
 def balance(costs: list[StageCost], cores: int) -> Balance:
-    """Return how many workers balance the stages. The cores and stages with only one thread limit the rate."""
+    """Return how many workers balance the stages. The number of cores limits the rate, and so does each stage with only one thread."""
     total = sum(cost.cpu for cost in costs)
     if not total:
         return Balance(0.0, [cost.workers for cost in costs], "nothing was measured")

@@ -31,7 +31,7 @@ from highway.topology import Topology
 from highway.topology.graph import graph
 
 NETWORK = Path("/sys/class/net")
-MANY_NAMES = 10_000  # files per second that are many for a shared disk
+MANY_NAMES = 10_000  # names per second that are too many for a rendezvous folder, in which each name is a file on a shared disk
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -150,7 +150,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
 
 
 def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield a sentence for each shortage. If there is no shortage, yield the first shortage at a higher rate."""
+    """Yield sentences: each shortage, or else the first shortage at a higher rate, and whether all roles fit on one host."""
     if not sizes:
         yield "Nothing was measured."
         return
@@ -191,7 +191,7 @@ def _as_it_is(now: Used, host: HostSize) -> str:
 
 
 def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield notes about costs that the estimate does not include."""
+    """Yield notes about costs that the estimate ignores, and about new processes that must read their own part of the data."""
     for name in topology.roles:
         if name not in given.roles:
             yield f"The plan ignores {name}, which was not measured, because no role in the file sends its input."

@@ -72,7 +72,10 @@ class Roles:
         return [urls] if isinstance(urls, str) else urls
 
     def measure(self, role: str) -> tuple[list[tuple[Stage, Shape]], Profile]:
-        """Return a role's stages and their profile, without the stage that sends. A role that receives gets the items of its senders."""
+        """Return a role's stages and their profile. A role that receives gets the items of its senders.
+
+        The stage that sends does not run, so its measured cost is 0.
+        """
         if role not in self._done:
             stages = self._stages(role)
             found = self._profile(stages, self._given(role))

@@ -66,7 +66,7 @@ def draw(
 
 
 def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[int, ...]) -> list[tuple[str, Example]]:
-    """Return the examples after the stages. The caption of an example names the images that were mixed into the example."""
+    """Return the examples after the stages, each with a caption. The caption names the images that were mixed into the example."""
     items, names = list(examples.values()), list(examples)
     shares = np.eye(len(items), dtype=np.float32)  # shares[result, original]: the share of an original image in a result
     for place, stage in enumerate(stages):

@@ -2,6 +2,7 @@
 
 ``{"highway": "contract", "version": 1, "batched": true, "samples": 320, "fields": {"0": {"dtypes": ["uint8"], "shapes": [[224, 224, 3]],
 "min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A number that is not known is ``null``.
+``"shapes"`` is ``null`` if the batches had too many different shapes.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def load(path: str) -> dict[str, Any]:
 def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Check]:
     """Compare a summary of batches with a contract.
 
-    The batches must have the fields of the contract, and no other fields. Dtypes and sample shapes must be in the contract's lists. Values
-    are allowed to exceed the contract's range by ``tolerance`` times the width of the range. The mean and the standard deviation are
-    allowed to differ by ``tolerance`` times the contract's standard deviation. The shares of NaN and infinity are allowed to be ``1 +
-    tolerance`` times the shares in the contract.
+    The batches must have the fields of the contract, and no other fields. Dtypes and sample shapes must be in the contract's lists. If
+    the list of shapes is ``null``, shapes are not compared. Values can exceed the contract's range by ``tolerance`` times the width of the
+    range. The mean and the standard deviation can differ by ``tolerance`` times the contract's standard deviation. The shares of NaN and
+    infinity can be at most ``1 + tolerance`` times the shares in the contract.
     """
     found, expected = summary.fields, contract["fields"]
     checks = [Check(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]

@@ -74,7 +74,7 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
     """Serve until interrupted, or for ``options.epochs``. Each address has a publisher. All publishers run in this process.
 
     Args:
-        stages: Function that returns stages that yield batches: ``(images (B, 224, 224, 3), int32 (B,))``.
+        stages: Function that returns stages that yield batches: ``(images (B, H, W, 3), int32 (B,))``.
         options: The options of :func:`add_arguments` and :func:`add_threads`.
 
     Raises:

@@ -114,7 +114,7 @@ def _show_transforms(options: argparse.Namespace) -> int:
 
 
 def load_classes(path: str) -> Classes:
-    """Read the names of labels.
+    """Read the names of labels. If a name is a list, such as ``["n01440764", "tench"]``, its last element is used.
 
     Raises:
         ConfigError: the file does not exist, or is neither a list nor a mapping of names.

@@ -67,7 +67,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(subscription: Subscription, summary: Summary, options: argparse.Namespace) -> float:
-    """Add the batches to the summary. Return the number of batches times the mean seconds between two batches."""
+    """Add the batches to the summary. Return the number of batches times the mean seconds between two batches; NaN for one batch.
+
+    The time before the first batch is not used, because it includes connecting and the start of the sender.
+    """
     times = []
     for item, _ in subscription.batches(options.count, options.raw):
         times.append(time.monotonic())

@@ -140,7 +140,7 @@ def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str
     """Return the manifests by file name: common objects, the objects of each role, and the ``kustomization.yaml`` that lists the files.
 
     Raises:
-        ConfigError: the files are too large for a ConfigMap, or the port for metrics is not fixed.
+        ConfigError: the files are too large for a ConfigMap, the port for metrics is not fixed, or the path of a claim is taken.
     """
     app = _App(topology, options)
     files = {"config-map": [app.config_map()], "service": [app.service()], "network-policy": [app.network_policy()]}

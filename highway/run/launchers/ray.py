@@ -268,7 +268,11 @@ class RayLauncher:
         return process
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for news of a process. Return whether news came."""
+        """Wait at most ``seconds`` for news of a process. Return whether news came.
+
+        Raises:
+            ConfigError: the waiting processes can never get a node.
+        """
         for process in [one for one in self._cut_off if time.monotonic() >= one.due]:
             self._cut_off.remove(process)
             self._ask(process)

@@ -36,6 +36,9 @@ class RayAgent:
         run: The name of the run.
         folder: The current directory of the process, unless Ray's job has its own working directory.
         environment: Environment variables for the process, from the launcher.
+
+    Raises:
+        RuntimeError: the software of this node differs from ``software``.
     """
 
     def __init__(self, name: str, software: str, spec: str, run: str, folder: str, environment: Mapping[str, str]) -> None:

@@ -63,7 +63,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
     """Return a launcher that submits jobs.
 
     Raises:
-        ConfigError: Slurm is not installed or does not answer, or the folder already exists.
+        ConfigError: Slurm is not installed or does not answer, or the folder already exists or cannot be created.
     """
     for command in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(command) is None:
@@ -137,7 +137,10 @@ class SlurmLauncher:
         return self._jobs[name].start(spec)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds``, and read the folder of the run if this is due. Return whether a job has sent news.
+        """Wait at most ``seconds``, and read the folder of the run if this is due.
+
+        Returns:
+            Whether a job has sent news, or a process has ended.
 
         Raises:
             ConfigError: Slurm refuses a job at the beginning. The error has Slurm's message.

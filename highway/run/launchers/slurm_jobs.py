@@ -40,7 +40,7 @@ def script(folder: RunFolder, role: Role) -> str:
     """Return the script that the jobs of a role run.
 
     Raises:
-        ConfigError: a value contains a line break.
+        ConfigError: a value contains a line break or another control character.
     """
     number = "${SLURM_ARRAY_TASK_ID}" if role.most > 1 else "0"
     log = str(folder.logs / place_of(role.name, "")).replace("%", "%%") + f"{'%a' if role.most > 1 else 0}.log"

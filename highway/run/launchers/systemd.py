@@ -58,7 +58,7 @@ def unit_of(topology: Topology, options: argparse.Namespace, host: str, passed: 
         for_system: ``True``: the unit is for the systemd of the system. ``False``: for the systemd of a user.
 
     Raises:
-        ConfigError: a word contains a line break or another control character.
+        ConfigError: as for :func:`unit`.
     """
     drain = [f"--drain-timeout={options.drain_timeout:g}"] if options.drain_timeout != DRAIN else []
     files = [str(Path(file).absolute()) for file in options.files]
@@ -77,7 +77,8 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
         drain_timeout: Seconds for items in flight to arrive when systemd stops the program.
 
     Raises:
-        ConfigError: a text contains a line break or another control character.
+        ConfigError: a text contains a line break or another control character; or ``description`` or ``directory`` begins or ends with a
+            space, or ends with a backslash.
     """
     for text in (description, directory, *command):
         if not text.isprintable():
