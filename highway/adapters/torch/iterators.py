@@ -204,11 +204,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
                 if failed[number].poll() and failed[number].recv():
                     while not (isinstance(result := self._get_data()[1], WorkerResult) and result.cannot_begin):
                         pass
-                    try:
-                        result.data.reraise()
-                    except Exception as error:
-                        _break_cycle(error)
-                        raise
+                    result.data.reraise()
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         if first_iter:
@@ -295,18 +291,16 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         for slots in self._slots:
             slots.give_back()
         with self._naming_a_dead_worker():
-            try:
-                return super().__next__()
-            except Exception as error:
-                _break_cycle(error)
-                raise
+            return super().__next__()
 
     @contextmanager
     def _naming_a_dead_worker(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:
-            self.failure = self._of_dead_worker(error)
+        except Exception as error:
+            _break_cycle(error)
+            if isinstance(error, RuntimeError):
+                self.failure = self._of_dead_worker(error)
             if self.failure is None:
                 raise
             raise self.failure from error
