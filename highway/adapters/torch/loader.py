@@ -121,8 +121,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     "argument except pin_memory"
                 )
             self.workers = "processes"
-            self._batches = PipelineItems(self._pipeline)
-            super().__init__(self._batches, None, collate_fn=unchanged, pin_memory=pin_memory)
+            super().__init__(PipelineItems(self._pipeline), None, collate_fn=unchanged, pin_memory=pin_memory)
             return
         num_workers = operator.index(num_workers)
         self.shard = shard or rank is not None or world_size is not None
@@ -184,7 +183,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     @property
     def epoch(self) -> int:
         """The epoch of the next loop, from 0."""
-        return self._epoch if self._pipeline is None else self._batches.epoch
+        return self._epoch if self._pipeline is None else self._pipeline.epoch
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch. If a state was loaded, continue its epoch.
@@ -268,7 +267,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             ConfigError: a loaded state is in the middle of another epoch, or the pipeline is in another epoch.
         """
         if self._pipeline is not None:
-            self._batches.set_epoch(epoch)
+            self.dataset.set_epoch(epoch)
             return
         resumed = self._resumed
         if resumed is not None and resumed["yielded"] is not None:
@@ -285,12 +284,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def position(self) -> Any:
         """Return the position after the last batch that this loader has yielded, for :meth:`received`."""
-        return self._batches.position() if self._pipeline is not None else self._snapshot()
+        return self._pipeline.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
         """Make :meth:`state_dict` return the state at ``position``; see :meth:`highway.Pipeline.received`."""
         if self._pipeline is not None:
-            self._batches.received(position)
+            self._pipeline.received(position)
             return
         if position is None and isinstance(self._received, dict):
             self._progress = self._received
@@ -316,7 +315,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             PipelineError: a stage of a pipeline reads this loader; or a stage of this loader's pipeline does not support states.
         """
         if self._pipeline is not None:
-            return self._batches.state_dict()
+            return self._pipeline.state_dict()
         if isinstance(self._received, PipelineError):
             raise self._received
         if self._received is None and getattr(self._progress, "is_in_stage", False) and not in_stage():
@@ -342,7 +341,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """
         self._is_loaded = True
         if self._pipeline is not None:
-            self._batches.load_state_dict(state, allow_changed)
+            self._pipeline.load_state_dict(state, allow_changed)
             return
         self._progress = self._received = None
         if isinstance(state, Mapping) and not state:
@@ -372,7 +371,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def close(self) -> None:
         """End the workers. The next loop starts new workers. Closing again does nothing."""
         if self._pipeline is not None:
-            self._batches.close()
+            self._pipeline.stop()
         if self._iterator is not None and hasattr(self._iterator, "_shutdown_workers"):
             self._iterator._shutdown_workers()
         self._iterator = None
