@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from highway.engine.component import Makes, Position, Traits, no_state
+from highway.engine.component import Position, Traits, no_state
 from highway.engine.context import Context
 from highway.engine.source import has_state, remake_of
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
+from highway.modules.caching.options import CacheOptions
 from highway.modules.caching.run import CacheRun
 from highway.modules.caching.serving import Reading
 from highway.modules.inner_sources import in_place, length_of_epoch, ranks_of_all
 from highway.parameters.checks import checked
-from highway.parameters.ranges import ENDS, Count, Predicate, Seed
 from highway.reading.plan import RowRanges
 from highway.reading.share import CacheOrder
-from highway.stores.url import is_url
 
 _AT_EPOCH = "at epoch"  # marks a state at the beginning of an epoch. A run that resumes from such a state can use a complete cache
 
@@ -75,13 +74,9 @@ def _at_epoch(of_source: Callable[[int], Any], epoch: int) -> list[Any]:
     return [_AT_EPOCH, of_source(epoch)]
 
 
-def _is_folder(path: str) -> bool:
-    return bool(path) and not is_url(path)
-
-
 @checked
 @dataclass
-class Cache:
+class Cache(CacheOptions):
     """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
     In the first epoch, the cache passes the items on unchanged. With ``batch_size``, it combines the samples into batches. A later run uses
@@ -161,16 +156,6 @@ class Cache:
         ValueError: the samples differ in their fields or field types; or they are stacked and differ in shape.
     """
 
-    path: Annotated[str | None, Predicate(_is_folder, "a folder on this machine, or None to keep the cache in memory")] = None
-    budget: Count | None = None
-    batch_size: Count | None = None
-    stack: bool = True
-    shuffle: bool = True
-    seed: Seed | None = None
-    epochs: Annotated[Count | None, ENDS] = None
-    key: str = ""
-    batched: bool | None = None
-
     def __post_init__(self) -> None:
         if self.batched and self.batch_size is not None:
             raise ConfigError(
@@ -178,13 +163,6 @@ class Cache:
             )
         if self.batched is False and self.batch_size is None and not self.stack:
             raise ConfigError("Cache: stack=False is for batches, but with batched=False the cache yields samples; remove one of them")
-
-    @property
-    def takes(self) -> Makes | None:
-        """The type of the inputs; ``None`` if no parameter defines it."""
-        if self.batched is None and self.batch_size is None:
-            return None
-        return "batches" if self.batched else "samples"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         run = CacheRun(self, [])

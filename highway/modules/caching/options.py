@@ -1,25 +1,35 @@
 """The parameters of ``Cache``, for the modules that implement it."""
 
-from __future__ import annotations
-
-from typing import Protocol
+# No annotations from __future__: Cache inherits these hints, and would evaluate strings in the wrong module.
+from dataclasses import dataclass
+from typing import Annotated
 
 from highway.engine.component import Makes
+from highway.parameters.ranges import ENDS, Count, Predicate, Seed
+from highway.stores.url import is_url
 
 
-class CacheOptions(Protocol):
-    """The parameters of :class:`~highway.modules.cache.Cache`."""
+def _is_folder(path: str) -> bool:
+    return bool(path) and not is_url(path)
 
-    path: str | None
-    budget: int | None
-    batch_size: int | None
-    stack: bool
-    shuffle: bool
-    seed: int | None
-    epochs: int | None
-    key: str
-    batched: bool | None
+
+@dataclass
+class CacheOptions:
+    """The parameters of :class:`~highway.modules.cache.Cache`, which documents them."""
+
+    path: Annotated[str | None, Predicate(_is_folder, "a folder on this machine, or None to keep the cache in memory")] = None
+    budget: Count | None = None
+    batch_size: Count | None = None
+    stack: bool = True
+    shuffle: bool = True
+    seed: Seed | None = None
+    epochs: Annotated[Count | None, ENDS] = None
+    key: str = ""
+    batched: bool | None = None
 
     @property
     def takes(self) -> Makes | None:
         """The type of the inputs; ``None`` if no parameter defines it."""
+        if self.batched is None and self.batch_size is None:
+            return None
+        return "batches" if self.batched else "samples"
