@@ -15,7 +15,7 @@ from highway.engine.randomness import of_rows
 from highway.errors import ConfigError
 from highway.images.items import TARGETS, checked_image
 from highway.images.ops import Size
-from highway.modules.targets import Targets, rows_where, unshared
+from highway.modules.targets import WITHOUT_BOXES, Targets, rows_where, unshared
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Predicate, Range
 from highway.process.aligned import aligned
@@ -104,12 +104,7 @@ class Augmentations:
         for transform in self.transforms if self.boxes is None else ():
             if Chain(transform).sees_boxes:
                 raise ConfigError(f"Augmentations: {transform} needs the boxes of an image; set the field of the boxes: boxes='boxes'")
-        require(
-            self.boxes is not None or not self.with_boxes,
-            self,
-            "with_boxes",
-            "an empty list unless boxes= is set to the field of the boxes",
-        )
+        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", WITHOUT_BOXES)
         for parameter in ("swap_points", "with_points", "visibility") if self.points is None else ():
             require(getattr(self, parameter) in ([], None), self, parameter, "no value unless points= is set to the field of the points")
         (field, images), (points, more_points), (mask, masks) = map(_split, (self.field, self.points, self.mask))

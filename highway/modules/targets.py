@@ -22,6 +22,8 @@ Target = dict[str, Any]
 Change = Callable[[Target, np.ndarray | None, Any], Target]
 Rng = Generator | None
 
+WITHOUT_BOXES = "an empty list unless boxes= is set to the field of the boxes"
+"""The value of the parameter ``with_boxes`` that a component without ``boxes`` expects."""
 _WITH_BOXES, _WITH_POINTS = "with_boxes", "with_points"
 
 

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from highway.engine.batch import Item
 from highway.errors import ConfigError
 from highway.images.items import TARGETS, checked_image
-from highway.modules.targets import Target, Targets, rows_where, unshared
+from highway.modules.targets import WITHOUT_BOXES, Target, Targets, rows_where, unshared
 from highway.parameters.checks import require
 from highway.renamed import stage_of
 from highway.transforms import TransformLike
@@ -60,12 +60,7 @@ class Adapter(ABC):
     field: str | int | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.boxes is not None or not self.with_boxes,
-            self,
-            "with_boxes",
-            "an empty list unless boxes= is set to the field of the boxes",
-        )
+        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", WITHOUT_BOXES)
         self._owner = type(self).__name__
         self._given = self.transforms if isinstance(self.transforms, list) else [self.transforms]
         for transform in self._given:

@@ -14,7 +14,7 @@ from highway.engine.batch import Item, get, replace
 from highway.engine.component import Traits
 from highway.images.ops import Box, Interpolation, Size
 from highway.images.sampling import fitting
-from highway.modules.targets import Target, Targets, joined, like, rows_where
+from highway.modules.targets import WITHOUT_BOXES, Target, Targets, joined, like, rows_where
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Probability, Shape
 from highway.process.aligned import aligned
@@ -85,12 +85,7 @@ class Mosaic:
     field: str | int | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.boxes is not None or not self.with_boxes,
-            self,
-            "with_boxes",
-            "an empty list unless boxes= is set to the field of the boxes",
-        )
+        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", WITHOUT_BOXES)
         fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
         self._targets = Targets("Mosaic", *fields, all_named=self.with_boxes is not None)
 
