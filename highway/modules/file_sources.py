@@ -10,7 +10,6 @@ from highway.datasets.formats import formats
 from highway.datasets.keyed.values import Decode
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs
-from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.sampling import Batching
 
 
@@ -44,10 +43,6 @@ class _FileSource(Batching, _OfPath):
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)
         return found
-
-    def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return the format of the batches."""
-        return Stacked()
 
 
 @checked

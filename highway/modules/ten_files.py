@@ -9,13 +9,11 @@ import os
 from dataclasses import dataclass
 from typing import ClassVar
 
-from highway.datasets.dataset import Dataset
 from highway.datasets.ten import TenFiles, save
 from highway.engine.stage import Items, Stamped
 from highway.errors import ConfigError, ItemError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs, Seed
-from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.sampler import Shuffle
 from highway.reading.sampling import Sampling
 from highway.stores.file import exists
@@ -70,10 +68,6 @@ class TenSource(Sampling, _OfTenFiles):
     def open(self) -> TenFiles:
         """Return the dataset. Its samples have passports."""
         return _WithPassports(self.paths, self.mmap)
-
-    def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return the format of the samples."""
-        return Stacked()
 
 
 @checked

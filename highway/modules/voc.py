@@ -11,7 +11,6 @@ from highway.datasets.detection.voc import CLASSES, VOC
 from highway.modules.decode import DecodeImage
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
-from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.sampling import Sampling
 
 
@@ -60,10 +59,6 @@ class VOCReader(Sampling, _OfVOC):
     def open(self) -> Dataset:
         """Return the dataset."""
         return VOC(self.data_dir, self.split, self.classes, self.masks)
-
-    def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return the format of the samples."""
-        return Stacked()
 
     def stages(self) -> list[Any]:
         return [*super().stages(), DecodeImage("image")]

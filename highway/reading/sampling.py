@@ -4,11 +4,13 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
+from highway.datasets.dataset import Dataset
 from highway.engine.component import Traits
 from highway.errors import ConfigError
 from highway.parameters.checks import require
 from highway.parameters.ranges import HOW, RANK, Count, Range, Seed
 from highway.process.ranks import rank_and_world_size
+from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.deal import Deal
 from highway.reading.loader import stages_of
 from highway.reading.plan import ReaderLike
@@ -65,6 +67,10 @@ class Sampling:
     def draws(self) -> bool:
         """Whether random numbers change the samples, not only their order."""
         return False
+
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        """Return the format of the batches, or of single samples."""
+        return Stacked()
 
     def stages(self) -> list[Any]:
         return stages_of(cast(ReaderLike, self))
