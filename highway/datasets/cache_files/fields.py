@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from highway.datasets.cache_files.layout import FieldSpec, Kind
+from highway.datasets.writing import NUMBERS
 from highway.engine.batch import Field, Item, fields, how_to_flatten, names
 from highway.errors import ItemError
 
 Arrays = Callable[[Item], list[tuple[FieldSpec, np.ndarray]]]
 
 FORMS: dict[Literal["tuple", "list", "dict"], type] = {"tuple": tuple, "list": list, "dict": dict}
-_NUMBERS: dict[type, tuple[Kind, type]] = {
-    int: ("int", np.int64),
-    float: ("float", np.float64),
-    bool: ("bool", np.bool_),
-    complex: ("complex", np.complex128),
-}
 _KEPT = "a cache keeps arrays, numbers, str, bytes, and lists and dicts of plain numbers and texts"
 
 
@@ -73,7 +68,7 @@ def _as_it_came(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
         raise ItemError(f"Cache: a field is named {name!r}; expected a str or a whole number")
     if kind in (str, bytes):
         return _as_row(name, value)
-    if kind in _NUMBERS:
+    if kind in NUMBERS:
         return _as_number(name, value)
     if value is None or kind in (list, dict):
         return _as_bytes("json", _json(name, value))
@@ -89,12 +84,11 @@ def _as_it_came(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
 
 
 def _as_number(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
-    kind, dtype = _NUMBERS[type(value)]
     try:
-        values: np.ndarray = np.asarray(value, dtype)
+        values: np.ndarray = np.asarray(value, NUMBERS[type(value)])
     except OverflowError:
         raise ItemError(f"Cache: field {name!r} contains {value}, which does not fit into int64; make it a str") from None
-    return FieldSpec(kind, values.dtype.str, 0), values
+    return FieldSpec(cast(Kind, type(value).__name__), values.dtype.str, 0), values
 
 
 def _as_bytes(kind: Kind, data: bytes) -> tuple[FieldSpec, np.ndarray]:

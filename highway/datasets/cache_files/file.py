@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from highway.datasets.cache_files.layout import FROM_BYTES, Kind, Layout
+from highway.datasets.index.file import checksum
 from highway.engine.batch import Item
 from highway.engine.cancel import check_cancelled
 from highway.errors import DamagedError
@@ -271,14 +271,6 @@ def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:
             span.append(np.zeros(gap, np.uint8))
         span.append(value)
     return span
-
-
-def checksum(parts: Sequence[np.ndarray]) -> int:
-    """Return the xxh3_64 checksum of the concatenated bytes of arrays."""
-    digest = xxhash.xxh3_64()
-    for part in parts:
-        digest.update(part.data)
-    return int(digest.intdigest())
 
 
 def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -> bool:

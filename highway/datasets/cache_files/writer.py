@@ -16,8 +16,9 @@ from typing import IO, cast
 import numpy as np
 
 from highway.datasets.cache_files.fields import FORMS, Arrays, arrays_of
-from highway.datasets.cache_files.file import ALIGNMENT, CacheFile, DiskFile, MemoryFile, checksum, span_of
+from highway.datasets.cache_files.file import ALIGNMENT, CacheFile, DiskFile, MemoryFile, span_of
 from highway.datasets.cache_files.layout import FieldSpec, Layout
+from highway.datasets.index.file import checksum
 from highway.engine.batch import Item, names
 from highway.errors import CacheFullError
 

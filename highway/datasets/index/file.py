@@ -93,12 +93,12 @@ class IndexFile:
         return Group(FileState(size, mtime_ns), [length for _, length in kinds], partial(self._arrays, name))
 
     def _arrays(self, name: str) -> Sequence[np.ndarray]:
-        size, mtime_ns, checksum, position, kinds = self._rows[name]
+        size, mtime_ns, expected, position, kinds = self._rows[name]
         arrays, position = list[np.ndarray](), position + self._begin
         for dtype, length in kinds:
             arrays.append(np.ndarray(length, dtype, self._content, position))
             position += _padded(arrays[-1].nbytes)
-        if _checksum(arrays) == checksum:
+        if checksum(arrays) == expected:
             return arrays
         log.warning("%s: the index of %r is damaged, so highway computes it again; remove this index file to repair it", self._path, name)
         group = self._again(name)
@@ -146,9 +146,9 @@ def mapped_index(file: IO[bytes], path: str, version: str, again: Again) -> Inde
 def _parsed(content: Any, path: str, version: str, again: Again) -> IndexFile | None:
     if len(content) < _HEADER.size:
         return None
-    magic, size, checksum = _HEADER.unpack_from(content)
+    magic, size, expected = _HEADER.unpack_from(content)
     table = content[_HEADER.size : _HEADER.size + size]
-    if magic != _MAGIC or len(table) != size or xxhash.xxh3_64_intdigest(table) != checksum:
+    if magic != _MAGIC or len(table) != size or xxhash.xxh3_64_intdigest(table) != expected:
         return None
     found, begin = json.loads(table), _padded(_HEADER.size + size)
     is_complete = found["version"] == version and len(content) == begin + found["size"]
@@ -159,7 +159,7 @@ def write_index(file: IO[bytes], version: str, groups: Mapping[str, Group]) -> N
     """Write the content of an index file into an open file."""
     rows, position = {}, 0
     for name, group in groups.items():
-        rows[name] = [*group.state, _checksum(group.arrays), position, [[array.dtype.str, len(array)] for array in group.arrays]]
+        rows[name] = [*group.state, checksum(group.arrays), position, [[array.dtype.str, len(array)] for array in group.arrays]]
         position += sum(_padded(array.nbytes) for array in group.arrays)
     table = json.dumps({"version": version, "size": position, "groups": rows}).encode()
     file.write(_HEADER.pack(_MAGIC, len(table), xxhash.xxh3_64_intdigest(table)) + table + _padding(_HEADER.size + len(table)))
@@ -187,7 +187,8 @@ def _padding(size: int) -> bytes:
     return bytes(_padded(size) - size)
 
 
-def _checksum(arrays: Sequence[np.ndarray]) -> int:
+def checksum(arrays: Sequence[np.ndarray]) -> int:
+    """Return the xxh3_64 checksum of the concatenated bytes of arrays."""
     found = xxhash.xxh3_64()
     for array in arrays:
         found.update(array.view(np.uint8).data)

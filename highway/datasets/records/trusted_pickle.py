@@ -19,8 +19,7 @@ from highway.errors import ConfigError
 from highway.stores.url import is_url, shown
 
 _PROTOCOLS = range(2, 6)
-_CORE = re.compile(r"numpy\._?core(|\..*)")
-_CORE_HERE = "numpy.core" if np.lib.NumpyVersion(np.__version__) < "2.0.0" else "numpy._core"
+_CORE = re.compile(r"numpy\.core(|\..*)")
 _LOADER = "or let tensorpack read the file: DataFlowSource({serializer}.load(path)), from highway.adapters.tensorpack"
 
 
@@ -63,7 +62,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if found := _CORE.fullmatch(module):
-            module = _CORE_HERE + found[1]
+            module = "numpy._core" + found[1]
         return super().find_class(module, name)
 
 

@@ -253,12 +253,9 @@ def _structs(array: pa.Array, access: Access) -> Value:
 
 
 def _meant(array: pa.Array, access: Access) -> Value:
-    number, value = values_of(array.indices, pa.field("", array.type.index_type), access), _dictionary(array, access)
+    number = values_of(array.indices, pa.field("", array.type.index_type), access)
+    value = values_of(array.dictionary, pa.field("", array.type.value_type), access)
     return lambda row: value(number(row))
-
-
-def _dictionary(array: pa.Array, access: Access) -> Value:
-    return values_of(array.dictionary, pa.field("", array.type.value_type), access)
 
 
 _KINDS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, Access], Value]]] = [

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from highway.datasets.cache_files.fields import Arrays
-from highway.datasets.cache_files.file import DiskFile, checksum, span_of
+from highway.datasets.cache_files.file import DiskFile, span_of
+from highway.datasets.index.file import checksum
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.errors import DamagedError
