@@ -90,21 +90,9 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
         with uploading(path) as part:
             yield part
         return
-    part = _part(path)
-    try:
+    with _renaming(path, durable) as part:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         yield part
-        if durable:
-            sync(part)
-        os.replace(part, path)
-        if durable:
-            sync(os.path.dirname(path) or ".")  # wait for the new name
-    except BaseException as error:
-        if os.path.exists(part):
-            os.unlink(part)
-        if isinstance(error, OSError):
-            error.add_note(f"while writing {path}: free space, or choose another path")
-        raise
 
 
 @contextmanager
@@ -127,28 +115,33 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
         with uploading_folder(path, last) as part:
             yield part
         return
-    part = _part(path.rstrip(os.sep))
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise FileExistsError(f"{path!r}: already exists; remove it, or choose another path")
-    try:
+    with _renaming(path, durable) as part:
         os.makedirs(part)
         yield part
+
+
+@contextmanager
+def _renaming(path: str, durable: bool) -> Iterator[str]:
+    """Yield a temporary path. At the end of the ``with`` block, rename its file or folder to ``path``. After an error, remove it."""
+    part = f"{path.rstrip(os.sep)}.{os.getpid()}{randbelow(10**6):06}.part"  # no other thread, process or machine uses this path
+    try:
+        yield part
         if durable:
-            for name in [*os.listdir(part), ""]:
-                sync(os.path.join(part, name))
+            inside = [os.path.join(part, name) for name in os.listdir(part)] if os.path.isdir(part) else []
+            for one in [*inside, part]:
+                sync(one)
         os.replace(part, path)
         if durable:
-            sync(os.path.dirname(path.rstrip(os.sep)) or ".")
+            sync(os.path.dirname(path.rstrip(os.sep)) or ".")  # wait for the new name
     except BaseException as error:
+        if os.path.isfile(part):
+            os.unlink(part)
         shutil.rmtree(part, ignore_errors=True)
         if isinstance(error, OSError):
             error.add_note(f"while writing {path}: free space, or choose another path")
         raise
-
-
-def _part(path: str) -> str:
-    """Return a temporary path that no other thread, process or machine uses."""
-    return f"{path}.{os.getpid()}{randbelow(10**6):06}.part"
 
 
 def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> None:
