@@ -53,11 +53,16 @@ class SampleSink:
         return (passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0], item
 
 
-def _numbers_files(path: str) -> bool:
+def numbers_files(path: str) -> bool:
+    """Return whether a path has one place for the file number."""
     try:
-        return "%" not in path or path % 1 != path % 2
+        return path % 1 != path % 2
     except (TypeError, ValueError):
         return False
+
+
+def _may_number_files(path: str) -> bool:
+    return "%" not in path or numbers_files(path)
 
 
 @dataclass
@@ -94,7 +99,7 @@ class _Numbered(_FileSink):
         max_samples: Number of samples per file, if ``path`` has a number format. ``None``: 10,000.
     """
 
-    path: Annotated[str, Predicate(_numbers_files, "a path, optionally with one place for the file number, such as 'samples-%06d.npz'")]
+    path: Annotated[str, Predicate(_may_number_files, "a path, optionally with one place for the file number, such as 'samples-%06d.npz'")]
     max_samples: Count | None = None
 
     def __post_init__(self) -> None:

@@ -25,19 +25,12 @@ from highway.engine.component import Position, Traits
 from highway.engine.context import Context, OfThread, here
 from highway.engine.stage import Items, Lineage, Passport, Stamped
 from highway.errors import ShardError
-from highway.modules.file_sinks import SampleSink
+from highway.modules.file_sinks import SampleSink, numbers_files
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Range, Seed
 from highway.reading.sampler import Sampler
 from highway.stores.file import fingerprint_of
 from highway.stores.url import is_url, shown
-
-
-def _numbers_files(path: str) -> bool:
-    try:
-        return path % 1 != path % 2
-    except (TypeError, ValueError):
-        return False
 
 
 @checked
@@ -191,7 +184,7 @@ class ShardSink(SampleSink):
     [{'txt': 'a text', 'cls': np.int32(3)}]
     """
 
-    path: Annotated[str, Predicate(_numbers_files, "one place for the shard number, such as 'photos-%06d.tar'")]
+    path: Annotated[str, Predicate(numbers_files, "one place for the shard number, such as 'photos-%06d.tar'")]
     max_samples: Count = 10_000
     max_mb: Annotated[float, Range(gt=0)] = 1000.0
 
