@@ -38,7 +38,7 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
     found: dict[str, str] = {}
     numbers = {name: number for number, name in enumerate(classes)}
     numbered = by_folder = False
-    for line, text in _lines(path):
+    for line, text in lines_of(path):
         name, label = _first_two(text) if "\t" in text else _last_two(text)
         key = name.lstrip("/").removeprefix("./")
         where = f"{shown(path)}, line {line}: {text!r}"
@@ -80,7 +80,7 @@ def read_classes(path: str) -> tuple[list[str], list[str]]:
         DatasetError: a line is not valid, or the file has no lines.
     """
     found: dict[str, str] = {}
-    for line, text in _lines(path):
+    for line, text in lines_of(path):
         name, words = _first_two(text)
         if name in found:
             raise DatasetError(f"{shown(path)}, line {line}: {text!r}; {name!r} is also in an earlier line; remove one of these lines")
@@ -92,8 +92,13 @@ def read_classes(path: str) -> tuple[list[str], list[str]]:
     return list(found), list(found.values()) if words_only else []
 
 
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yield the line number and text of each line that is not blank."""
+def lines_of(path: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and text of each line that is not blank.
+
+    Raises:
+        DatasetError: the file is not UTF-8 text.
+        FileNotFoundError: there is no such file.
+    """
     try:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):

@@ -158,14 +158,9 @@ def length_of_epoch(source: Any) -> int:
     return len(source if isinstance(source, Pipeline) else Pipeline([source]))
 
 
-def numbers_epochs(source: Any) -> bool:
-
-    return Traits.of(_as_source(source)[0]).numbers_epochs
-
-
-def epochs_of(source: Any) -> int | None:
-    """Return the number of epochs of a source; ``None`` if it is unlimited or unknown."""
-    return Traits.of(_as_source(source)[0]).epochs
+def traits_of(source: Any) -> Traits:
+    """Return the traits of the object that yields the items of a source."""
+    return Traits.of(_as_source(source)[0])
 
 
 def may_have_length(source: Any) -> bool:

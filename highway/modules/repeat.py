@@ -21,9 +21,9 @@ from highway.modules.inner_sources import (
     drawn_anew,
     expect_source,
     length_of_epoch,
-    numbers_epochs,
     ranks_of_all,
     remade,
+    traits_of,
 )
 from highway.modules.sources import OfSources
 from highway.parameters.checks import checked
@@ -206,7 +206,7 @@ def _repeated(op: Any, times: int | None) -> Any:
     Return ``None`` if the component neither has the parameter ``epochs`` nor combines sources that number their epochs.
     """
     if isinstance(op, OfSources) and Traits.of(op).numbers_epochs:
-        return replace(op, sources=[Repeat(source, times) if numbers_epochs(source) else source for source in op.sources])
+        return replace(op, sources=[Repeat(source, times) if traits_of(source).numbers_epochs else source for source in op.sources])
     found = _reader_of(op)
     if found is None:
         return None

@@ -22,14 +22,13 @@ from highway.modules.inner_sources import (
     can_be_remade,
     component,
     drawn_anew,
-    epochs_of,
     expect_source,
     for_other_ranks,
     length_of_epoch,
     may_have_length,
-    numbers_epochs,
     ranks_of_all,
     remade,
+    traits_of,
 )
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
@@ -107,7 +106,7 @@ class OfSources:
 
     def _epochs(self) -> list[int | None]:
         """Return how many epochs each source has that numbers its epochs. ``None``: the number is unlimited or unknown."""
-        return [epochs_of(source) for source in self.sources if numbers_epochs(source)]
+        return [traits.epochs for traits in map(traits_of, self.sources) if traits.numbers_epochs]
 
     def _number_of_epochs(self, epochs: list[int]) -> int:
         return max(epochs)

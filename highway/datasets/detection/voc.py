@@ -13,12 +13,13 @@ import numpy as np
 from highway.data import resolve_data_dir
 from highway.datasets.detection.voc_xml import read_objects
 from highway.datasets.image_files import ImageFiles, named_files
+from highway.datasets.labels import lines_of
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import checked_header
 from highway.images.header import opened as opened_image
 from highway.parameters.checks import checked, require
-from highway.stores.file import fingerprint_of, names_in, open_text
+from highway.stores.file import fingerprint_of, names_in
 from highway.stores.url import join, parent, shown
 
 CLASSES = (  # noqa: SIM905  # one line, not twenty
@@ -77,22 +78,18 @@ class VOC:
         return join(resolve_data_dir(self.data_dir), f"ImageSets/{'Segmentation' if self.masks else 'Main'}/{self.split}.txt")
 
     def _names(self) -> list[str]:
+        names = list[str]()
         try:
-            with open_text(self._list) as file:
-                lines = [line.split() for line in file]
-        except UnicodeDecodeError as error:
-            raise DatasetError(f"{shown(self._list)}: the file is not UTF-8 text: {error}") from error
+            for number, text in lines_of(self._list):
+                if len(words := text.split()) > 1 or "/" in text:
+                    raise DatasetError(
+                        f"{shown(self._list)}, line {number}: {' '.join(words)!r}; expected the name of an image: use a list of all images"
+                    )
+                names.append(text)
         except FileNotFoundError as error:
             there = sorted(name.removesuffix(".txt") for name in names_in(parent(self._list)) if name.endswith(".txt"))
             found = f"the existing lists are {', '.join(map(repr, there))}" if there else "data_dir must be the folder of ImageSets"
             raise FileNotFoundError(f"{shown(self._list)!r}: there is no such list of images; {found}") from error
-        for number, words in enumerate(lines, start=1):
-            if len(words) > 1 or any("/" in word for word in words):
-                found = " ".join(words)
-                raise DatasetError(
-                    f"{shown(self._list)}, line {number}: {found!r}; expected the name of an image: use a list of all images"
-                )
-        names = [words[0] for words in lines if words]
         if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise DatasetError(f"{shown(self._list)}: {twice[0]!r} occurs more than once; remove the other lines")
         return names

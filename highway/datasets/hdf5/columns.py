@@ -160,8 +160,8 @@ class Column:
                 f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected at most {_LARGEST} bytes: "
                 f"copy the dataset with smaller chunks, by h5repack or hdf5_writer"
             )
-        self._stored, self._heap = _stored_rows(dataset, file, name), heap_rows(dataset, file)
         self._check_heap = HeapCheck(dataset, file, name) if dtype.hasobject else None
+        self._stored, self._heap = _stored_rows(dataset, file, name), heap_rows(dataset, file)
 
     def __call__(self, numbers: Sequence[int]) -> Sequence[Any]:
         """Return rows by their indexes, from 0."""

@@ -115,13 +115,13 @@ class HeapRows:
 
 
 def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
-    """Return a reader of the rows. Return ``None`` if rows are not bytes of varying length, or references are stored with filters."""
-    if h5py.check_vlen_dtype(dataset.dtype) != np.uint8 or dataset.ndim != 1:
+    """Return a reader of the rows. Return ``None`` if rows are not bytes of varying length, or references are stored with filters.
+
+    :class:`HeapCheck` must have accepted the dataset.
+    """
+    if h5py.check_vlen_dtype(dataset.dtype) != np.uint8 or dataset.ndim != 1 or dataset.id.get_create_plist().get_nfilters():
         return None
-    plist = dataset.id.get_create_plist()
-    plain = plist.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) and not plist.get_nfilters() and not plist.get_external_count()
-    usual = dataset.file.id.get_create_plist().get_sizes() == (8, 8) and dataset.id.get_type().get_super().equal(h5py.h5t.STD_U8LE)
-    return HeapRows(dataset, file) if plain and usual else None
+    return HeapRows(dataset, file) if dataset.id.get_type().get_super().equal(h5py.h5t.STD_U8LE) else None
 
 
 class HeapCheck:
