@@ -29,7 +29,7 @@ from highway.engine.stats import Meter, PipelineStats
 from highway.engine.time_limit import TimeLimit
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
-from highway.process.threads import join_busy
+from highway.process.threads import join_at_exit
 
 log = logging.getLogger("highway")
 
@@ -137,6 +137,7 @@ class Run:
                 name = thread_name(running.stage.name, number)
                 thread = threading.Thread(target=self._thread, args=(running, number), name=name, daemon=True)
                 self._threads.append(thread)  # before start(), because Ctrl-C can come during start()
+                join_at_exit(thread)
                 thread.start()
 
     def start(self) -> None:
@@ -356,8 +357,6 @@ class Run:
             _thread.start_new_thread(self._cancel, ())
             return
         self.stop()
-        if not threading.main_thread().is_alive():  # a thread that returns from C++ code while Python exits would abort the process
-            join_busy(self._threads)
 
     def stats(self) -> PipelineStats:
         seconds = (self._ended_at or time.perf_counter()) - self._started_at if self._started_at else 0.0

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from highway.engine.context import at_end, enter, here, leave, on_behalf_of
 from highway.engine.running import RunningStage
 from highway.errors import Cancelled, PipelineError
-from highway.process.threads import frame_of
+from highway.process.threads import frame_of, join_at_exit
 
 log = logging.getLogger("highway")
 
@@ -180,6 +180,7 @@ class _Helper:
         self.is_at_work = True
         caller = threading.current_thread()
         self.thread = threading.Thread(target=self._run, args=(prepare,), name=f"{caller.name}:helper", daemon=True)
+        join_at_exit(self.thread)
         try:
             self.thread.start()
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""The threads of this process: whether it can start more of them, and what a thread does now."""
+"""The threads of this process: whether it can start more of them, what a thread does now, and which threads Python waits for at exit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import gc
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
 _reading = threading.Lock()
+_joined_at_exit = weakref.WeakSet[threading.Thread]()
 
 
 def check_threads(count: int) -> None:
@@ -54,17 +56,32 @@ def frame_of(thread: threading.Thread) -> FrameType | None:
                 gc.enable()
 
 
-def join_busy(threads: Iterable[threading.Thread], timeout: float = 60.0) -> None:
+def join_at_exit(thread: threading.Thread) -> None:
+    """Let Python wait for a daemon thread before it exits, but only while the thread computes.
+
+    A thread that returns from C++ code of libraries such as OpenCV while Python exits would abort the process.
+    """
+    _joined_at_exit.add(thread)
+
+
+def _join_at_exit() -> None:
+    if not threading.main_thread().is_alive():  # otherwise, os._exit() follows
+        _join_busy(thread for thread in threading.enumerate() if thread in _joined_at_exit)
+
+
+# At exit, finalizers run in reverse order of creation. This finalizer is older than the finalizers that stop pipelines.
+weakref.finalize(_joined_at_exit, _join_at_exit)
+
+
+def _join_busy(threads: Iterable[threading.Thread], timeout: float = 60.0) -> None:
     """Join threads for at most ``timeout`` seconds. Do not wait for a thread that needs no CPU time for a second."""
-    deadline = time.monotonic() + timeout
-    for thread in threads:
-        before = list[str]()
-        while thread.is_alive() and time.monotonic() < deadline:
-            now = _cpu_use(thread)
-            if now == before and now[:1] != ["R"]:
-                break
-            before = now
-            thread.join(1)
+    deadline, before, busy = time.monotonic() + timeout, dict[threading.Thread, list[str]](), list(threads)
+    while busy and time.monotonic() < deadline:
+        now = {thread: _cpu_use(thread) for thread in busy}
+        busy = [thread for thread in busy if thread.is_alive() and (now[thread] != before.get(thread) or now[thread][:1] == ["R"])]
+        before, end = now, time.monotonic() + 1
+        for thread in busy:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def _cpu_use(thread: threading.Thread) -> list[str]:

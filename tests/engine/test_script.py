@@ -233,6 +233,7 @@ def test_a_pipeline_in_an_imported_module_waits_for_its_run(tmp_path):
 COMPUTING = """
 import atexit
 atexit.register(lambda: compute())  # registered first, so called last
+import gc
 import sys
 import threading
 import time
@@ -242,7 +243,7 @@ import cv2
 import numpy as np
 
 import highway.engine.threads
-from highway import Pipeline
+from highway import Pipeline, Stage
 
 highway.engine.threads.STOP_TIMEOUT = 0.2
 entered = threading.Event()
@@ -273,12 +274,17 @@ def compute():
         pass
 
 
+def begin(stage):
+    pipeline = Pipeline([range(3), stage])
+    try:
+        pipeline.dequeue(timeout=0)
+    except TimeoutError:
+        entered.wait()
+    return pipeline
+
+
 image = np.zeros((1000, 1000, 3), np.float64)
-pipeline = Pipeline([range(3), blur])
-try:
-    pipeline.dequeue(timeout=0)
-except TimeoutError:
-    entered.wait()
+PIPELINE
 sys.modules["late"] = late = types.ModuleType("late")
 late.late = Late()
 del late
@@ -286,9 +292,28 @@ sys.setswitchinterval(1000)  # other threads get the GIL only while the main thr
 """
 
 
-def test_a_script_that_ends_while_a_map_computes_in_cpp_does_not_abort(popen):
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "pipeline = begin(blur)",
+        "begin(blur).stop()\ngc.collect()",
+        "pipeline = begin(Stage(blur, timeout=60))",
+        "list(Pipeline([range(1), Stage(blur, timeout=0.2, on_error='skip')]))\ngc.collect()",
+    ],
+    ids=["at work", "stopped", "with a timeout", "abandoned"],
+)
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(3)", 3), ("raise ValueError", 1)], ids=["end", "exit", "error"])
+def test_a_script_that_ends_while_a_map_computes_in_cpp_does_not_abort(popen, pipeline, end, code):
     """A thread that returns from C++ while Python exits would abort the process."""
-    process = popen([sys.executable, "-c", COMPUTING])
+    process = popen([sys.executable, "-c", COMPUTING.replace("PIPELINE", pipeline) + end])
     _, error = process.communicate(timeout=200)
-    assert process.returncode == 0, error
+    assert process.returncode == code, error
     assert error.endswith("blurred")
+
+
+def test_a_script_does_not_wait_for_abandoned_threads_that_wait(tmp_path):
+    body = """
+    hang = Stage(lambda n: threading.Event().wait(), num_workers=8, timeout=0.1, on_error="skip")
+    assert list(Pipeline([range(20), hang])) == []
+    """
+    assert finish(body, tmp_path)[:2] == (0, [])
