@@ -20,8 +20,6 @@ from highway.observe.poll import Sample, View
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 
-pytestmark = pytest.mark.slow
-
 TEXT = """
 links: {raw: {from: reader, to: worker, transport: ipc}, done: {from: worker, to: trainer, transport: ipc, bind: to}}
 roles:
@@ -82,6 +80,7 @@ def port_of(url):
     return url.rpartition(":")[2]
 
 
+@pytest.mark.slow
 def test_a_run_answers_for_all_that_it_runs(url, file):
     snapshot = Snapshot.from_json(get(f"{url}/stats"))
     assert [state.name for state in snapshot.states] == ["reader", "worker[0]", "worker[1]", "trainer"]
@@ -99,6 +98,7 @@ def test_a_run_answers_for_all_that_it_runs(url, file):
     assert samples["highway_role_up", ("replica", "1"), ("role", "worker")] == 1
 
 
+@pytest.mark.slow
 def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file, ask):
     code, out, error = ask("top", file, "--plugin", "mine", "--metrics", port_of(url), "--once", "--interval", "5")
     assert (code, error) == (0, "")
@@ -117,6 +117,7 @@ def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file, as
     assert picture.startswith("<svg") and "worker[1]" in picture and "@font-face" not in picture
 
 
+@pytest.mark.slow
 def test_the_live_picture_has_the_rates(url, file, ask, start):
     arguments = ("--plugin", "mine", "--metrics", port_of(url), "--live")
     for name in ("live.svg", "live.dot", "live.mmd"):
@@ -136,6 +137,7 @@ def test_the_live_picture_has_the_rates(url, file, ask, start):
     assert not list(Path.cwd().glob("*.part"))
 
 
+@pytest.mark.slow
 def test_one_role_alone_answers_too(file, write, running):
     write("metrics: {port: 9400, listen: 127.0.0.1}\nroles: {numbers: [$Numbers]}", file.name)
     with running(file, "--role", "numbers") as url:
@@ -143,6 +145,7 @@ def test_one_role_alone_answers_too(file, write, running):
     assert (state.name, state.phase) == ("numbers", "running")
 
 
+@pytest.mark.slow
 def test_totals_go_on_when_a_role_is_started_again(file, write, running):
     fail = "$FailAt: {number: 20, after: 10}"  # much longer than from one report to the next
     write(f"roles: {{numbers: {{restart: {{when: on-failure, delay_s: 0.1}}, stages: [$Numbers, {fail}]}}}}", file.name)

@@ -22,8 +22,6 @@ from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
 from highway.wire.tally import SENT, Counts, Tally
 
-pytestmark = pytest.mark.slow
-
 THREE = """
 links:
   raw: {{from: reader, to: worker, {raw}}}
@@ -48,6 +46,7 @@ def summary(out):
     return found, {link["link"]: link for link in found["links"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "shm"])
 def test_a_run_that_loses_nothing_says_so(write, call, transport):
     code, out, error = call("run", write(three(transport)), "--plugin", "mine", "--json")
@@ -58,6 +57,7 @@ def test_a_run_that_loses_nothing_says_so(write, call, transport):
     assert "trainer | got 399\n" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "shm"])
 def test_what_a_killed_worker_loses_is_counted_to_the_last_message(write, call, numbers, transport):
     path = write(three(transport, count=800, stage="$KillAt: 300", every=0.001))
@@ -73,12 +73,14 @@ def test_what_a_killed_worker_loses_is_counted_to_the_last_message(write, call, 
         assert re.search(r"worker\[\d\] was killed by SIGKILL", loss)
 
 
+@pytest.mark.slow
 def test_the_closing_table_has_the_links(write, call):
     code, out, error = call("run", write(three(count=20)), "--plugin", "mine")
     assert code == 0, error
     assert re.search(r"^link  sent  received  missing\nraw     20        20        0\ndone    20        20        0\n", out, re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.01, 1.0])
 def test_a_run_ends_when_a_worker_is_killed_at_the_last_item(write, call, delay):
     code, out, error = call("run", write(three(count=200, delay=delay, stage="$KillAt: 199")), "--plugin", "mine", "--json")
@@ -95,6 +97,7 @@ def test_a_run_ends_when_a_worker_is_killed_at_the_last_item(write, call, delay)
     assert "started" in error
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_what_was_on_its_way(write, start):
     text = three(count=100_000, every=1000.0).replace("ZMQSink: {link: raw}", "$SayAndPass, ZMQSink: {link: raw}")
     run = start("run", write(text), "--plugin", "mine", "--json")
@@ -109,6 +112,7 @@ def test_an_interrupted_run_says_what_was_on_its_way(write, start):
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 @pytest.mark.parametrize("whole", [True, False], ids=["of the run", "of one worker"])
 def test_what_a_drain_that_runs_out_of_time_loses_is_counted(write, start, call, numbers, transport, whole):
@@ -132,6 +136,7 @@ def test_what_a_drain_that_runs_out_of_time_loses_is_counted(write, start, call,
     assert re.search(r"^highway: worker\S* was stopped: .* that it had received .* lost$", error, re.M)
 
 
+@pytest.mark.slow
 def test_one_role_that_is_not_drained_in_time_says_what_is_lost(write, start):
     path = write(three(count=100_000, stage="$SayAndPass, $Wait: {until: go}").replace("replicas: 2", "replicas: 1"))
     options = ("--plugin", "mine", "--json", "--drain-timeout", "1", "--role")
@@ -311,6 +316,7 @@ roles:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--role", "worker"]])
 def test_a_role_to_which_nobody_comes_ends_after_the_time_it_may_wait(write, call, options):
     code, _, error = call("run", write(ALONE), "--plugin", "mine", "--wait", "0.5", *options)
@@ -318,6 +324,7 @@ def test_a_role_to_which_nobody_comes_ends_after_the_time_it_may_wait(write, cal
     assert "no sender connected within" in error
 
 
+@pytest.mark.slow
 def test_one_role_says_what_it_did_as_json_too(write, call):
     code, out, error = call("run", write("roles: {a: [$Numbers: {count: 3}, $Say]}"), "--plugin", "mine", "--role", "a", "--json")
     assert code == 0, error

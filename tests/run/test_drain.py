@@ -10,8 +10,6 @@ from highway.run.control import JOINED, ControlServer, find
 from highway.topology import load
 from highway.topology.wiring import Wiring
 
-pytestmark = pytest.mark.slow
-
 LINKS = """
 links:
   raw: {{from: reader, to: worker, {raw}}}
@@ -50,6 +48,7 @@ def joined(write, start, request):
     return run, path, other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["shm", "ipc"])
 def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, call, numbers, wait_until_gone, transport):
     path = write(three(transport=transport))
@@ -74,6 +73,7 @@ def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, cal
     assert "restarts in" not in error
 
 
+@pytest.mark.slow
 def test_over_zeromq_nothing_is_lost_of_what_has_arrived(write, start, call, numbers):
     path = write(three("{hold: 50, until: stop}", transport="ipc"))
     run = start("run", path, "--plugin", "mine")
@@ -86,6 +86,7 @@ def test_over_zeromq_nothing_is_lost_of_what_has_arrived(write, start, call, num
     assert_nothing_is_lost(run.end(), numbers)
 
 
+@pytest.mark.slow
 def test_sigterm_delivers_what_is_in_flight(write, start, numbers):
     path = write(three("{every: 0.0005}", work=0.003))
     run = start("run", path, "--plugin", "mine")
@@ -98,6 +99,7 @@ def test_sigterm_delivers_what_is_in_flight(write, start, numbers):
     assert "killed" not in error
 
 
+@pytest.mark.slow
 def test_sigterm_without_time_to_drain_stops_at_once(write, start):
     path = write("roles: {a: [$Numbers: {every: 0}, $Say: {every: 1000}]}")
     run = start("run", path, "--plugin", "mine", "--drain-timeout", "0")
@@ -106,6 +108,7 @@ def test_sigterm_without_time_to_drain_stops_at_once(write, start):
     assert run.end()[0] == 143
 
 
+@pytest.mark.slow
 def test_the_roles_of_a_launcher_that_is_killed_do_not_take_the_time_to_drain(write, start, wait_until_gone):
     path = write("roles: {a: [$Numbers: {every: 0}, $Pass, $Say: {every: 1000}]}")
     run = start("run", path, "--plugin", "mine", "--drain-timeout", "1000")
@@ -114,6 +117,7 @@ def test_the_roles_of_a_launcher_that_is_killed_do_not_take_the_time_to_drain(wr
     wait_until_gone(pids["a"])
 
 
+@pytest.mark.slow
 def test_one_role_delivers_what_is_in_flight_too(write, start, numbers):
     path = write("roles: {a: [$Numbers, $Pass: 0.01, $Say]}")
     run = start("run", path, "--plugin", "mine", "--role", "a")
@@ -127,6 +131,7 @@ def test_one_role_delivers_what_is_in_flight_too(write, start, numbers):
     assert "draining" in error
 
 
+@pytest.mark.slow
 def test_a_drain_that_takes_too_long_is_a_stop_and_says_so(write, start):
     path = write("roles: {a: [$Numbers, $Say: {every: 1000}]}")
     run = start("run", path, "--plugin", "mine", "--role", "a", "--drain-timeout", "0.3")
@@ -137,6 +142,7 @@ def test_a_drain_that_takes_too_long_is_a_stop_and_says_so(write, start):
     assert "not drained within 0.3 s; items still in flight are lost" in error
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):
     path = write("roles: {a: [$Numbers, $Say: {every: 1000}]}")
     run = start("run", path, "--plugin", "mine", "--role", "a", "--drain-timeout", "1000")
@@ -147,6 +153,7 @@ def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):
     assert run.end()[0] == 143
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(joined, numbers):
     run, _, other = joined
     for _ in range(100):  # of whatever numbers: those of a worker that stood still come late
@@ -159,6 +166,7 @@ def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(joined, number
     assert 0 < share < assert_nothing_is_lost(run.end(), numbers)
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_joined_is_drained_by_its_number(joined, call, numbers):
     run, path, other = joined
     code, out, error = call("drain", path, "--role", "worker", "--replica", "1")
@@ -169,6 +177,7 @@ def test_a_worker_that_has_joined_is_drained_by_its_number(joined, call, numbers
     assert_nothing_is_lost(run.end(), numbers)
 
 
+@pytest.mark.slow
 def test_a_role_of_another_file_with_the_same_name_and_port_takes_nothing(write, start, numbers):
     path = write(three("{count: 20, hold: 10}", transport="tcp"))
     other = Path("other", Path(path).name)
@@ -184,6 +193,7 @@ def test_a_role_of_another_file_with_the_same_name_and_port_takes_nothing(write,
     assert re.search(r"^ZMQSource +1 +0 ", stranger.end()[1], re.M)
 
 
+@pytest.mark.slow
 def test_what_is_drained_is_not_started_again(write, start, call):
     path = write("roles: {a: {restart: always, stages: [$Numbers, $Say]}}")
     run = start("run", path, "--plugin", "mine")
@@ -193,6 +203,7 @@ def test_what_is_drained_is_not_started_again(write, start, call):
     assert run.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_draining_what_does_not_run_is_exit_code_2(write, call):
     path = write("roles: {a: {replicas: 2, stages: [$Numbers]}}")
     message = f"highway: no process of the role a of {path} was found; this command finds only your own processes on this machine\n"

@@ -16,8 +16,6 @@ from highway.run.job import Job
 from highway.run.launcher import LaunchSpec
 from highway.topology import load_checked
 
-pytestmark = pytest.mark.slow
-
 FILE = "roles: {a: {stages: [$Numbers: {every: 0.01}, $Pass: {}]}}"
 
 
@@ -81,6 +79,7 @@ def begin(write, folder, tmp_path, monkeypatch):
         assert run.ended()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_wanted_again_is_started_again(begin):
     run = begin()
     run.want(1)
@@ -94,6 +93,7 @@ def test_a_process_that_is_wanted_again_is_started_again(begin):
     assert not any(report.draining for report in run.reports(2))
 
 
+@pytest.mark.slow
 def test_figures_come_with_what_is_printed(begin):
     run = begin()
     run.want(1)
@@ -102,6 +102,7 @@ def test_figures_come_with_what_is_printed(begin):
     assert run.news(1)[-1].address == "127.0.0.1"
 
 
+@pytest.mark.slow
 def test_a_job_that_is_asked_to_end_drains_its_process_and_says_so(begin):
     run = begin()
     run.want(1)
@@ -113,6 +114,7 @@ def test_a_job_that_is_asked_to_end_drains_its_process_and_says_so(begin):
     assert run.ended()
 
 
+@pytest.mark.slow
 def test_what_was_begun_before_a_job_was_queued_again_is_not_begun_again(begin):
     run = begin()
     run.want(1)
@@ -126,6 +128,7 @@ def test_what_was_begun_before_a_job_was_queued_again_is_not_begun_again(begin):
     assert successor.folder.claim("a.0") == Claim("12.1", 2)
 
 
+@pytest.mark.slow
 def test_a_job_ends_with_its_launcher(begin, monkeypatch):
     run = begin()
     run.folder.beat(1)
@@ -138,6 +141,7 @@ def test_a_job_ends_with_its_launcher(begin, monkeypatch):
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_is_not_wanted_again_ends(begin, monkeypatch):
     run = begin()
     run.want(1)
@@ -147,6 +151,7 @@ def test_a_job_whose_process_is_not_wanted_again_ends(begin, monkeypatch):
     assert run.ended()
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_a_user_has_drained_ends_even_if_the_process_has_failed(begin):
     run = begin(text=FILE.replace("$Pass: {}", "$Pass: {}, $Wait: {until: go}"))
     run.want(1)

@@ -13,8 +13,6 @@ from highway.run.replica import Restarts
 from highway.topology import load
 from highway.topology.spec import RestartSpec
 
-pytestmark = pytest.mark.slow
-
 LINKS = """
 links:
   raw: {from: reader, to: worker, transport: shm}
@@ -76,6 +74,7 @@ def test_a_wrong_value_is_named_with_its_place(write, written, message):
     assert str(raised.value) == f"{path}:3: {message}"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_again_and_the_stream_goes_on(write, call, numbers):
     path = write(
         LINKS
@@ -97,6 +96,7 @@ def test_a_worker_that_is_killed_is_started_again_and_the_stream_goes_on(write, 
     assert re.search(r"^worker: \d+ items in .* since restart 1$", out, re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("restart", "kill"), [("never", ""), ("never", ", $KillAt: 5"), ("on-failure", ", $KillAt: 5")])
 def test_nothing_is_left_of_sockets(write, call, kill, restart):
     path = write(
@@ -118,6 +118,7 @@ def test_nothing_is_left_of_sockets(write, call, kill, restart):
     assert [path for path in paths if os.path.lexists(path)] == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_the_middle_of_a_report_is_started_again(write, call, numbers):
     path = write("roles: {a: {restart: {delay_s: 0.1}, stages: [$Numbers: {count: 9}, $KillInReport: 5, $Say]}}")
     code, out, error = call("run", path, "--plugin", "mine")
@@ -126,6 +127,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_report_is_started_again(writ
     assert numbers(out)[-9:] == list(range(9))
 
 
+@pytest.mark.slow
 def test_one_that_fails_again_and_again_ends_the_run(write, call):
     path = write(
         """
@@ -145,6 +147,7 @@ def test_one_that_fails_again_and_again_ends_the_run(write, call):
     assert error.endswith("highway: bad failed (exit code 1): ValueError: no 3; not restarted, because restart 2 of 2 was the last\n")
 
 
+@pytest.mark.slow
 def test_one_that_ends_as_it_should_is_started_again_only_if_that_is_always(write, call, numbers):
     path = write(
         """
@@ -159,6 +162,7 @@ def test_one_that_ends_as_it_should_is_started_again_only_if_that_is_always(writ
     assert "highway | often has ended; not restarted, because restart 2 of 2 was the last\n" in error
 
 
+@pytest.mark.slow
 def test_one_that_nothing_feeds_any_more_is_not_started_again(write, start, wait_until_gone):
     path = write(
         LINKS
@@ -176,6 +180,7 @@ def test_one_that_nothing_feeds_any_more_is_not_started_again(write, start, wait
     assert error.endswith("highway: worker failed (exit code 1): ValueError: now; not restarted, because reader ended before\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 def test_a_kill_that_restart_allows_leaves_the_exit_code_0_also_after_the_last_item_was_sent(write, start, wait_until_gone, transport):
     path = write(
@@ -198,6 +203,7 @@ def test_a_kill_that_restart_allows_leaves_the_exit_code_0_also_after_the_last_i
     assert re.search(r"^highway: worker was killed by SIGKILL: .* that it had received .* lost$", error, re.M)
 
 
+@pytest.mark.slow
 def test_a_sink_that_is_killed_after_the_last_item_was_sent_fails_the_run(write, start, wait_until_gone):
     path = write(
         """
@@ -216,6 +222,7 @@ def test_a_sink_that_is_killed_after_the_last_item_was_sent_fails_the_run(write,
     assert error.endswith("it ended without an error message; not restarted, because reader ended before\n")
 
 
+@pytest.mark.slow
 def test_numerical_libraries_get_one_thread_unless_somebody_says_otherwise(write, call):
     stages = "stages: [$Numbers: {count: 1}, $SayEnvironment: {names: [OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS]}]"
     path = write(f"roles: {{a: {{env: {{MKL_NUM_THREADS: '3'}}, {stages}}}}}")

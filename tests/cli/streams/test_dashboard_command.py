@@ -10,8 +10,6 @@ from waiting import wait_until
 
 from highway.data import photos
 
-pytestmark = pytest.mark.slow
-
 FEED = """
 links:
   raw: {from: reader, to: worker, transport: ipc}
@@ -38,6 +36,7 @@ def counted(stats):
     return {(state["role"], state["replica"]): state["stats"]["stages"][-1]["items"] for state in stats["states"] if state["stats"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["file", "address"])
 def test_a_run_that_has_started_is_joined_and_left(by, write, start):
     path = write(FEED)
@@ -71,6 +70,7 @@ def test_a_run_that_has_started_is_joined_and_left(by, write, start):
     assert run.end()[0] == 130
 
 
+@pytest.mark.slow
 def test_a_server_of_images_shows_its_publishers_and_their_batches(start, tmp_path):
     url = f"ipc://{tmp_path}/s"
     server = start("serve-dir", "-d", photos(), "-b", "8", "-P", "2", f"zpush+{url}", "--dashboard")
