@@ -27,10 +27,7 @@ from highway.adapters.torch import DataLoader  # noqa: E402
 
 WORKERS = pytest.mark.parametrize("num_workers", [0, 2])
 
-pytestmark = [
-    pytest.mark.slow,  # starts many worker processes
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with fewer cores
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with fewer cores
 
 
 class Refused(Exception):
@@ -51,6 +48,7 @@ ERRORS = [
 ]
 
 
+@pytest.mark.slow
 @WORKERS
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_has_the_type_and_the_place_that_it_has_in_torch_and_the_next_batches_follow(error, num_workers):
@@ -134,6 +132,7 @@ def test_an_error_of_the_sampler_comes_where_it_comes_in_torch(num_workers):
     compare(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_an_error_of_the_workers_start_has_the_type_that_it_has_in_torch(num_workers):
     def run(loader):
@@ -155,12 +154,14 @@ def test_an_error_of_the_workers_start_comes_before_the_first_batch():
     assert len(list(DataLoader(Numbered(2), 2, num_workers=2, worker_init_fn=refuse))) == 1  # the second worker has no batch
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_at_its_start_is_named():
     batches = iter(DataLoader(Numbered(8), 2, num_workers=1, worker_init_fn=lambda number: os._exit(0)))
     with pytest.raises(RuntimeError, match="exited with code 0; it held 2 batches"):
         next(batches)
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_come_in_time_is_the_error_that_it_is_in_torch():
     def run(loader):
         gate = multiprocessing.Event()
@@ -198,6 +199,7 @@ class Interrupting(Numbered):
         return number
 
 
+@pytest.mark.slow
 @WORKERS
 @pytest.mark.parametrize("persistent", [False, True])
 def test_after_ctrl_c_inside_next_another_next_continues(num_workers, persistent):
@@ -255,6 +257,7 @@ class InterruptedSampler(data.Sampler):
             yield number
 
 
+@pytest.mark.slow
 @WORKERS
 def test_after_ctrl_c_inside_a_sampler_the_epoch_is_that_of_an_uninterrupted_run(num_workers):
     runs = []
@@ -307,6 +310,7 @@ def run_script(code, *arguments, before=None, **options):
     return result.returncode, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_ctrl_c_in_a_terminal_interrupts_next_and_the_workers_go_on(num_workers, tmp_path):
     code, out, err = run_script(IN_A_TERMINAL, tmp_path / "interrupted", num_workers, start_new_session=True)
@@ -358,6 +362,7 @@ def by_signal(number):
     return lambda: os.kill(os.getpid(), number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dies", "named"),
     [
@@ -377,6 +382,7 @@ def test_a_worker_that_dies_is_an_error_that_names_worker_signal_and_samples_at_
             assert "Worker 0 (pid " in error and named in error and "4, 5" in error, epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_loop_that_is_left_frees_its_workers_and_threads_at_once(persistent):
     threads, children = threading.active_count(), multiprocessing.active_children()
@@ -419,6 +425,7 @@ HELD = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -462,6 +469,7 @@ STARTED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_are_not_forked_give_the_batches_of_torch(method, tmp_path):
     script = tmp_path / "script.py"
@@ -492,6 +500,7 @@ FEW = """
 """
 
 
+@pytest.mark.slow
 def test_too_few_descriptors_are_an_error_that_says_what_to_do():
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     code, out, err = run_script(FEW, 10, None, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, limit)))
@@ -530,6 +539,7 @@ def send_through_4_mb(send, collate):
         send(f"{type(error).__name__} {text(error)}")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm is of Linux")
 @pytest.mark.parametrize("collate", [None, torch.stack], ids=["in the worker", "when it is sent"])
 def test_too_little_shared_memory_is_an_error_that_says_what_to_do(collate):

@@ -19,10 +19,7 @@ from highway.adapters.torch import DataLoader  # noqa: E402
 
 LENGTH = 20
 
-pytestmark = [
-    pytest.mark.slow,  # starts many worker processes
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with fewer cores
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with fewer cores
 
 
 class Numbers(data.Dataset):
@@ -185,6 +182,7 @@ def begun(make, number, taken):
     return loader, batches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("order", "taken", "num_workers"), pairwise([*ORDERS, *GLOBAL], [0, 1, 4], [0, 2]))
 def test_the_rest_of_an_epoch_and_the_next_one_are_those_of_the_uninterrupted_run(order, num_workers, taken):
     """Generators are restored beside the state, before and after; for most samplers the rest needs no restored generator either."""
@@ -208,6 +206,7 @@ def test_the_rest_of_an_epoch_and_the_next_one_are_those_of_the_uninterrupted_ru
         same(batches_of(step(resumed, iter(resumed), None)), batches_of(rest))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("loads_first", [True, False])
@@ -229,6 +228,7 @@ def test_a_checkpoint_between_epochs_gives_the_next_epochs(num_workers, persiste
     same([epoch(resumed, number) for number in (1, 2)], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("taken", "persistent", "every"), pairwise([1, 3, 5], [False, True], [1, 3]))
 def test_random_transforms_of_the_rest_are_those_of_the_uninterrupted_run(persistent, taken, every):
     """The state holds each worker's generators at the moment when it was taken."""
@@ -256,6 +256,7 @@ def test_random_transforms_in_the_process_that_trains_go_on_with_its_generators(
     same(epoch(resume(again, state, before), 1), rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (0, 2), (2, 0)])
 def test_another_number_of_workers_gives_the_same_order_and_samples_and_one_warning(first, second, caplog):
     def again(num_workers):
@@ -271,6 +272,7 @@ def test_another_number_of_workers_gives_the_same_order_and_samples_and_one_warn
     assert f"{first} worker processes began the epoch, but {second} continue it" in message and "random numbers" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_after_the_last_batch_a_state_is_an_empty_rest_in_the_loop_and_the_next_epoch_after_it(num_workers):
     """As in torchdata."""
@@ -288,6 +290,7 @@ def test_after_the_last_batch_a_state_is_an_empty_rest_in_the_loop_and_the_next_
         same([list(resumed) for _ in rests], rests)
 
 
+@pytest.mark.slow
 def test_a_state_counts_what_the_loop_received_and_not_what_workers_read_ahead():
     loader = make(num_workers=2, prefetch_factor=3)
     states = [(loader.state_dict(), batch.tolist()) for batch in loader]
@@ -299,6 +302,7 @@ def test_a_state_counts_what_the_loop_received_and_not_what_workers_read_ahead()
             assert [batch.tolist() for batch in resumed] == [numbers for _, numbers in states[index + 1 :]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_asking_for_states_changes_nothing_and_a_state_does_not_change_later(num_workers):
     def run(asks):
@@ -317,6 +321,7 @@ def test_asking_for_states_changes_nothing_and_a_state_does_not_change_later(num
         same(through_a_file(state), as_it_was)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_second_state_in_one_epoch_counts_from_the_epochs_begin(num_workers):
     def again():
@@ -337,6 +342,7 @@ def test_a_second_state_in_one_epoch_counts_from_the_epochs_begin(num_workers):
     same(seen, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_state_that_was_loaded_is_the_state_until_the_loop_begins(num_workers):
     def again():
@@ -351,6 +357,7 @@ def test_a_state_that_was_loaded_is_the_state_until_the_loop_begins(num_workers)
     same(list(third), rest)
 
 
+@pytest.mark.slow
 def test_a_state_loaded_in_the_middle_of_a_loop_holds_for_the_next_loop():
     loader = make(shuffle=True, num_workers=2, persistent_workers=True)
     batches = iter(loader)
@@ -363,6 +370,7 @@ def test_a_state_loaded_in_the_middle_of_a_loop_holds_for_the_next_loop():
     same(list(loader), rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_after_a_break_the_state_is_that_of_the_last_batch(num_workers):
     def again():
@@ -379,6 +387,7 @@ def test_after_a_break_the_state_is_that_of_the_last_batch(num_workers):
     same(list(resume(again, state, None)), whole[2:])
 
 
+@pytest.mark.slow
 def test_batches_that_came_out_of_order_are_not_given_again():
     loader = make(shuffle=True, num_workers=2, in_order=False)
     batches = iter(loader)
@@ -447,6 +456,7 @@ class ShuffledStream(Stream):
             yield number, drawn, *rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken", [0, 1, 4])
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
 def test_an_iterable_dataset_without_a_state_goes_on_by_skipping(num_workers, persistent, taken):
@@ -467,6 +477,7 @@ def test_an_iterable_dataset_without_a_state_goes_on_by_skipping(num_workers, pe
     loader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken", [0, 1, 4])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_iterable_dataset_with_a_state_goes_on_where_it_was(num_workers, taken):
@@ -518,6 +529,7 @@ class StatefulShuffle(data.IterableDataset):
         self.at, self.buffer = state["at"], list(state["buffer"])
 
 
+@pytest.mark.slow
 def test_batches_since_the_last_state_of_a_dataset_are_read_again_as_they_were():
     def again():
         return make(dataset=StatefulShuffle(), batch_size=1, num_workers=1, snapshot_every_n_steps=3)
@@ -570,6 +582,7 @@ class Rotating(data.IterableDataset):
         self.state = state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_state_that_the_dataset_changes_in_place_is_that_of_the_moment(num_workers):
     def again():
@@ -582,6 +595,7 @@ def test_a_state_that_the_dataset_changes_in_place_is_that_of_the_moment(num_wor
         same(first, batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_workers", "every"), [(0, 1), (1, 1), (1, 3)])
 def test_a_run_that_is_resumed_after_each_batch_gives_the_batches_of_the_uninterrupted_run(num_workers, every):
     def again():
