@@ -168,16 +168,16 @@ class Monitor:
         if self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
             self._welcome(endpoint)
-        elif not _may_be_peer(fd):
-            pass
-        elif (peer := self._latest.get(endpoint)) is not None and peer not in self.heard:
-            self._rivals.setdefault(peer, set()).add(fd)  # the handshake might have been that of this connection
-        elif self._link.bind and time.monotonic() < self._left_at + LATE:
-            if self._left[endpoint]:
-                self._left[endpoint] -= 1
-                self._vacant.append((endpoint, set()))
-            for rivals in (rivals for other, rivals in self._vacant if other == endpoint):
-                rivals.add(fd)
+        elif _may_be_peer(fd):
+            # An earlier handshake might have been that of this connection. It was attributed to the latest peer, or to one that has gone.
+            if (peer := self._latest.get(endpoint)) is not None and peer not in self.heard:
+                self._rivals.setdefault(peer, set()).add(fd)
+            if self._link.bind and time.monotonic() < self._left_at + LATE:
+                if self._left[endpoint]:
+                    self._left[endpoint] -= 1
+                    self._vacant.append((endpoint, set()))
+                for rivals in (rivals for other, rivals in self._vacant if other == endpoint):
+                    rivals.add(fd)
 
     def _welcome(self, endpoint: bytes) -> None:
         """Choose the connection on which a handshake has succeeded, and mark the connection as a peer.
