@@ -56,7 +56,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``Connection`` and ``open`` on first use. Most pipelines need neither sockets nor dataset formats.
+    """Import ``Connection`` and ``open`` on first use, because most pipelines need neither sockets nor dataset formats.
 
     ``open`` is not in ``__all__``: otherwise, ``from highway import *`` would hide Python's ``open``.
     """

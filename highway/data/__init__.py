@@ -1,4 +1,4 @@
-"""Photographs that come with the package, some with the objects in them, for the quickstart, the tutorials and the tests."""
+"""Photographs for the quickstart, the tutorials and the tests. Some have annotated objects."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ SCHEME = "highway:"
 
 
 def photos() -> str:
-    """Return the folder of the photographs: ``train`` and ``val``, each with one folder per label; 8 labels, 160 small JPEGs."""
+    """Return a folder with 160 small JPEGs of 8 labels. ``train`` and ``val`` have one folder per label."""
     return str(files(__name__) / "photos")
 
 
 def resolve_data_dir(path: str) -> str:
-    """Return a path. A leading ``highway:`` stands for the folder of the data in the package.
+    """Replace a leading ``highway:`` of a path by the folder of this package. Return other paths unchanged.
 
     >>> resolve_data_dir("imagenet/train")
     'imagenet/train'

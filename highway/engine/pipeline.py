@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 class Pipeline:
     """A chain of stages, each with its own worker threads.
 
-    The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, as readers do, each ``for``
-    loop over the pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of
-    its epoch is skipped, except after a ``ZMQSource``, which skips nothing. :meth:`dequeue` and sinks get the items of all epochs.
+    The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If each item of the source has an epoch, as in readers, each
+    ``for`` loop over the pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the
+    rest of its epoch is skipped. Only a ``ZMQSource`` cannot skip items. :meth:`dequeue` and sinks get the items of all epochs.
 
-    If a script constructs a pipeline that ends in a sink and does not run it, the pipeline runs at the end of the script (see
-    :mod:`highway.engine.script`).
+    A sink is a last stage that writes or sends the items. If a script constructs a pipeline with a sink and does not run it, the pipeline
+    runs at the end of the script (see :mod:`highway.engine.script`).
 
     Args:
-        stages: Components, or :class:`Stage` objects with settings. The first stage is the source. Only the last stage can be a sink.
-        seed: Seed of sources, streams and maps without their own seed. For maps with ``rng``, random numbers also depend on the stage's
-            name and the item's epoch and index. ``None``: the seed of the pipeline that contains this pipeline, else 0.
-        origin: Host, role and replica (index in the role) of this process, for the passports (metadata) of the pipeline's items.
+        stages: Iterables, functions or other components, or :class:`Stage` objects with settings. The first stage is the source.
+        seed: Seed of all stages without their own seed. In functions with a parameter ``rng``, random numbers also depend on the stage's
+            name and the item's epoch and index. ``None``: the seed of the pipeline that contains this pipeline, or 0.
+        origin: Host and role of this process. The passport (the metadata) of each item contains the origin.
         start: Whether a pipeline that ends in a sink runs at the end of the script, unless the script has run or stopped it.
         isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
             picklable. Arrays are views of shared memory. The items are the same as without ``isolated``.
@@ -50,7 +50,7 @@ class Pipeline:
 
     Raises:
         ConfigError: ``seed`` is not an integer, or both ``isolated`` and ``peers`` are given.
-        PipelineError: the stages do not fit together, or a stage cannot be sent to a separate process.
+        PipelineError: ``stages`` is not a list, the stages do not fit together, or a stage cannot be sent to a separate process.
 
     >>> with Pipeline([range(3), str]) as pipeline:
     ...     print(list(pipeline))
@@ -113,8 +113,8 @@ class Pipeline:
             role: The name of a role in the file. ``replica`` is the index of a process of this role, from 0.
             plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
             isolated: Whether the stages run in a separate process; see :class:`Pipeline`.
-            on: How this process finds the others; not with ``isolated``. Empty: by the hosts in the file. ``"ray"``: in this process's Ray
-                cluster, by the run's name in the file. ``"ray:NAME"``: by the name NAME. ``"folder:PATH"``: through a shared folder.
+            on: How this process finds the other processes of the run. Empty: by the hosts in the file. ``"ray"``: in this Ray cluster,
+                under the name in the file. ``"ray:NAME"``: under this name. ``"folder:PATH"``: in a shared folder. Not with ``isolated``.
             **variables: Values for the file's ``vars``. If a variable has the same name as an argument, use :func:`highway.topology.load`.
 
         Raises:
@@ -125,7 +125,7 @@ class Pipeline:
         return load(path, variables, plugins).joined(on, isolated).pipeline(role, replica, isolated=isolated)
 
     def __highway__(self) -> Traits:
-        """Return the traits of this pipeline as the source of another pipeline."""
+        """Return the traits (declarations) of this pipeline as the source of another pipeline."""
         return Traits(
             finishes=True,
             numbers_epochs=self.numbers_epochs,
@@ -163,7 +163,7 @@ class Pipeline:
         if self.ends_in_sink:
             script.forget(self._run)  # because the caller wants items, do not run the pipeline at the end of the script
             raise PipelineError(f"{self._last} is a sink, so this pipeline yields no items; call run()")
-        if not self._consumer.has_ended or self._run.has_begun:  # otherwise, the loaded state was saved after the last item
+        if not self._consumer.has_ended or self._run.has_begun:  # else a state was loaded that was saved after the last item
             self._run.start()
             context = here()
             try:
@@ -242,7 +242,7 @@ class Pipeline:
                 self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loop, for :meth:`load_state_dict`. The state is a dict that JSON can hold.
+        """Return the state of the loop, for :meth:`load_state_dict`. ``json`` can serialize this dict.
 
         Only items that the loop has received count, even if an adapter such as ``to_device`` has taken more items.
 
@@ -256,12 +256,12 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] | None = ()) -> None:
         """Resume from a state of an earlier pipeline with the same stages. The first loop yields the remaining items of the epoch.
 
-        The stages process some items again, because their states are recorded only every few items. The loop gets no item a second time.
+        The stages process some items again, because their states are recorded only every few items. The loop gets no item twice.
 
         Args:
             state: The return value of :meth:`state_dict`. To resume on another number of ranks: the list of the states of all ranks.
-            allow_changed: Names of stages that are allowed to differ from the saved run, or of single parameters such as
-                ``"Reader.batch_size"`` or ``"Reader.mixture"``, or ``"seed"``. Warnings name the changes. ``None``: compare nothing.
+            allow_changed: Names of stages or parameters that can differ from the saved run, such as ``"Reader"``, ``"Reader.batch_size"``,
+                ``"Reader.mixture"`` or ``"seed"``. A difference only logs a warning. ``None``: compare only the names of the stages.
 
         Raises:
             PipelineError: this pipeline has begun; ``state`` is not a state; the state was saved with different stages, parameters, data,
@@ -272,12 +272,12 @@ class Pipeline:
         self._consumer.go_on(state, allow_changed)
 
     def ranks(self) -> Ranks:
-        """Return the ranks that the items depend on, for a pipeline whose source is this pipeline."""
+        """Return the ranks on which the items depend (:class:`~highway.Traits`). A pipeline calls this method on its source."""
         source = self._run.stages[0]
         return ranks_of(source.stage.op, source.traits)
 
     def position(self) -> Any:
-        """Return the position after the last item that was taken, for :meth:`received`."""
+        """Return the position after the last item that an adapter has taken, for :meth:`received`."""
         return self._consumer.position()
 
     def received(self, position: Any, is_left: bool = False) -> None:
@@ -287,8 +287,8 @@ class Pipeline:
         method when the loop receives the item. After the loop, ``None`` restores the pipeline's own state.
 
         Args:
-            position: The position. If the position is unknown: the :class:`~highway.PipelineError` that :meth:`state_dict` must raise.
-            is_left: Whether the loop ended early. If the source can skip epochs, the state is then the state before the next epoch.
+            position: The position, or, if it is unknown, the :class:`~highway.PipelineError` that :meth:`state_dict` must raise.
+            is_left: Whether the loop ended early. If the source can skip epochs, the state is then at the start of the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()
@@ -326,8 +326,8 @@ class Pipeline:
     def drain(self) -> None:
         """End the source before its next item. The stages process the items that the source has yielded, and then the pipeline ends.
 
-        Any thread can call this method. It returns immediately. In a source that waits, :func:`highway.check_cancelled` raises
-        ``Cancelled``. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
+        Any thread can call this method. It returns immediately. If the source is waiting, :func:`highway.check_cancelled` raises
+        ``Cancelled`` in it. A :class:`~highway.modules.ZMQSource` first yields the items that it has received.
         """
         if not self._consumer.has_ended:
             self._run.drain()

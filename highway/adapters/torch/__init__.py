@@ -1,9 +1,9 @@
 """Pass batches to PyTorch: ``pip install 'highway-data[torch]'``.
 
 Begin reading with the module ``loader``, which defines :class:`DataLoader`. ``iterators`` runs one epoch of a loader. ``progress`` creates
-the state of the loader. ``order`` counts the indices of the sampler. ``worker`` extends the worker processes of torch, and ``slots``
-provides shared memory for them. ``threads`` runs the worker threads. ``device`` copies batches to a GPU. ``common_end`` ends the loops of
-all ranks together. ``mesh`` finds the ranks of device meshes.
+the state of the loader. ``order`` counts the indices of the sampler. ``worker`` extends torch's worker processes. ``slots`` provides shared
+memory for these processes. ``threads`` runs the worker threads. ``device`` copies batches to a GPU. ``common_end`` ends the loops of all
+ranks together. ``mesh`` finds the data parallel ranks in a device mesh.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""The exchange of integers with which the ranks of torch end their loops together."""
+"""The ranks of torch exchange integers to end their loops after the same batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from highway.adapters.common_end import expect_one_rank
 from highway.adapters.torch.mesh import members_of
 
-# The time limit of an exchange is longer by these seconds than the time limit of a rank, so that the rank raises its error first.
+# Seconds to add to the timeout of a rank for gloo's timeout. The rank must raise its error before gloo.
 _CONNECTING = 1800
 
 
@@ -85,7 +85,7 @@ def _tensor_for_gloo(size: int) -> torch.Tensor:
     """
     tensor = torch.zeros(size, dtype=torch.float64)
     owner = torch.zeros(size, dtype=torch.float64, requires_grad=True)
-    owner.grad = tensor  # a reference of C++, for which no code needs the GIL
+    owner.grad = tensor  # a reference in C++; releasing it does not need the GIL
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
     return tensor
 

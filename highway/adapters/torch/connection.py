@@ -20,9 +20,9 @@ class TensorcomDataset(IterableDataset[Any]):
         for images, labels in DataLoader(dataset, batch_size=None):  # tensors: uint8 (B, H, W, C) and int32 (B,)
             ...
 
-    The items are batches, so pass ``batch_size=None`` to the ``DataLoader``. As in tensorcom, the items are lists of arrays, and images
-    have their channels last. ``DataLoader`` converts the arrays to tensors. With ``converters="torch"``, this dataset yields images as
-    tensors with channels first, and labels as int64 tensors.
+    The items are batches, so pass ``batch_size=None`` to the ``DataLoader``. An item is a list of arrays, and images have their channels
+    last, as in tensorcom. ``DataLoader`` converts the arrays to tensors. With ``converters="torch"``, this dataset yields images as tensors
+    with channels first, and labels as int64 tensors.
 
     Each process that iterates over the dataset opens its own connection, and keeps it for all epochs. With ``zrpull://``, each batch goes
     to one worker of the ``DataLoader``. With ``zsub://``, each worker gets all batches.
@@ -30,8 +30,8 @@ class TensorcomDataset(IterableDataset[Any]):
     Args:
         urls: The URLs to receive from; see :class:`highway.Connection`.
         length: Number of batches in an epoch. With 0, an epoch ends when all senders have ended.
-        **options: Further arguments of :class:`highway.Connection`. The default of ``writable`` is ``True`` here, because torch has no
-            read-only tensors.
+        **options: Further arguments of :class:`highway.Connection`. In contrast to ``Connection``, ``writable`` is ``True`` by default,
+            because torch has no read-only tensors.
 
     >>> sender = Pipeline([[[np.zeros((2, 3), np.uint8), np.uint8([5, 7])]], ZMQSink("ipc://batches")])
     >>> sender.start()

@@ -36,7 +36,7 @@ def to_device(
         for epoch in range(10):
             for images, labels in to_device(loader, "cuda"):
                 step(images, labels)
-                state = loader.state_dict()  # after the batch that the loop has received last; batches on the device do not count
+                state = loader.state_dict()  # after this batch, even if later batches are on the device
 
     A separate thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The CUDA stream of the
     training waits for each copy. If the device is a CPU, neither pinned memory nor streams are used. Tensors and arrays in any nesting are
@@ -57,19 +57,20 @@ def to_device(
             With ``None``, the dtype is float32 if ``normalize`` is given. Otherwise, it does not change.
         normalize: Means and standard deviations of the channels, for pixel values from 0 to 1. uint8 images are divided by 255 first.
         images: The name or index of the field that ``channels_last``, ``dtype`` and ``normalize`` change. By default, this is the field
-            ``"image"`` or ``"images"`` of a dict. If there is no such field, they change all tensors with 4 axes.
-        end_together: Whether the loops of all ranks end after the same number of batches: as soon as one rank has no more batches. If other
-            ranks drop batches, a warning contains the number of these batches. All ranks must run the same loops in the same order.
-            ``True`` means all ranks of ``torch.distributed``. A process group means the ranks of this group.
-        end_timeout: With ``end_together``: maximum seconds that a rank waits for the other ranks before a batch. Then it raises an error
-            that names the batch and the missing ranks. The default is 30 minutes.
+            ``"image"`` or ``"images"`` of a dict. If there is no such field, they change all tensors with 4 axes. Tensors with another
+            number of axes never change.
+        end_together: Whether the loops of all ranks end as soon as one rank has no more batches. If a rank drops batches, a warning
+            contains their number, up to 100. All ranks must run the same loops in the same order. ``True`` means all ranks of
+            ``torch.distributed``. A process group means the ranks of this group.
+        end_timeout: With ``end_together``, the maximum seconds that a rank waits for the other ranks before a batch. After this time, the
+            rank raises an error. The error names the batch and the missing ranks. The default is 30 minutes.
 
     Raises:
         ConfigError: ``depth`` is below 1; ``end_timeout`` is not above 0; ``end_together`` is a group without this process; or the launcher
             started several ranks, but ``torch.distributed`` is not initialised (when a loop begins).
         KeyError: a batch does not have the field that ``images`` names (when the batch is moved).
-        PipelineError: with ``end_together``, the loader of another rank raised an error, another rank has ended or does not answer within
-            ``end_timeout``, or the ranks run different loops.
+        PipelineError: with ``end_together``, another rank has ended, raised an error, runs different loops, or does not answer within
+            ``end_timeout``.
 
     >>> batches = Pipeline([[(np.zeros((2, 3), np.float32), np.int32([5, 7]))]])
     >>> for images, labels in to_device(batches, "cpu"):

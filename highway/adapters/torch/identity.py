@@ -90,7 +90,7 @@ def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, An
 
 
 def ranks_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return the rank and the number of ranks, by the arguments, ``torch.distributed`` or the environment.
+    """Return the rank and the number of ranks, from the arguments, ``torch.distributed`` or the environment, in this order.
 
     Raises:
         ConfigError: only one of the two arguments is given.

@@ -29,7 +29,7 @@ from highway.process.interrupt import held
 
 
 class LoaderView:
-    """A view of a loader in which some attributes have other values, for torch's iterators."""
+    """A loader with some replaced attributes. It is passed to torch's iterators."""
 
     def __init__(self, loader: Any, **replaced: Any) -> None:
         self._loader = loader
@@ -84,7 +84,7 @@ class Stateful:
         return EpochProgress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
 
     def _undo_draws(self) -> None:
-        """Undo the random draws of torch at the start of an epoch or of workers, if the saved run had already made these draws."""
+        """Restore the generators from which torch has drawn seeds, if the saved run had already drawn these seeds."""
         if self._is_begun:
             set_states(GLOBAL, self._before[0])
             self._order.load_own(self._before[1])

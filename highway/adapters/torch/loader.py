@@ -47,8 +47,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order: As in torch.
         snapshot_every_n_steps: Each worker calls ``state_dict`` of an ``IterableDataset`` whenever it has read this number of batches. 0
             means never. After a resume, the worker reads the batches since the last call again, and drops them.
-        workers: ``"processes"`` (as in torch) or ``"threads"``. With threads, an error is raised if the first samples draw global random
-            numbers, or differ when several threads read them. ``None`` selects threads for datasets of highway and for classes with
+        workers: ``"processes"`` (as in torch) or ``"threads"``. With threads, an error is raised if the first samples use a global random
+            generator, or differ when several threads read them. ``None`` selects threads for datasets of highway and for classes with
             ``__thread_safe__ = True``, unless you pass ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``. Otherwise, it
             selects processes.
         isolated: Whether the threads run in a separate process until the loader is closed or deleted. The dataset must be picklable.
@@ -258,7 +258,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     set_state(generator, state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next loop, and call ``set_epoch`` of the samplers. Without this call, the loader counts the epochs.
+        """Set the epoch of the next loop, and call ``set_epoch`` of the samplers. Without this call, each loop is the next epoch.
 
         Args:
             epoch: The number of the epoch, from 0.
@@ -305,8 +305,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that the loop has received.
 
-        Call this method between two batches, or before or after a loop. After a resume, workers read the batches again that they had read
-        in advance. If called between the last batch and the end of the loop, the resumed loop yields no batches.
+        Call this method before, in or after a loop. Workers read batches in advance. After a resume, they read these batches again. If the
+        state is saved in the loop after its last batch, the resumed loop yields no batches.
 
         Returns:
             A dict. ``json`` can serialize it, unless the states of your own datasets and samplers contain other types.
@@ -331,13 +331,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         except generators that your program has set or used since this call.
 
         Args:
-            state: The return value of :meth:`state_dict`. With ``{}``, the next loop begins :attr:`epoch` from its start (not for a
-                pipeline). For a pipeline, a list with the states of all ranks can be passed, to resume with another number of ranks.
-            allow_changed: Names of parameters (or stages of a pipeline) that can differ, such as ``"batch_size"``. A difference only logs a
-                warning.
+            state: The return value of :meth:`state_dict`. With an empty dict, the next loop begins :attr:`epoch` from its start. A pipeline
+                does not accept an empty dict. It accepts a list with the states of all ranks, to resume on another number of ranks.
+            allow_changed: Names of parameters that can differ from the saved loader, such as ``"batch_size"``. A difference only logs a
+                warning. For a pipeline, see :meth:`highway.Pipeline.load_state_dict`.
 
         Raises:
-            PipelineError: the state is not valid, or is from a loader with other parameters; or ``allow_changed`` contains an unknown name.
+            PipelineError: the state is not valid; the parameters differ from the saved loader; ``allow_changed`` contains an unknown name;
+                or the loop over a pipeline has already begun.
         """
         self._is_loaded = True
         if self._pipeline is not None:

@@ -31,7 +31,7 @@ class IndexOrder:
     """The index sampler of a loader. It counts the indices, and can resume in the middle of an epoch.
 
     A sampler with ``state_dict`` and ``load_state_dict`` resumes from its own state. Any other sampler runs again from the start of the
-    epoch, with the states that the random generators had then. The indices that it had already yielded are skipped.
+    epoch, with the random generators in their states from that time. The indices that it had already yielded are skipped.
 
     Args:
         sampler: An iterable that yields the indices of a batch as a list, or single indices if the loader has no batch size.
@@ -74,7 +74,7 @@ class IndexOrder:
             for index in indices:
                 self.sampled += 1
                 yield index
-        except KeyboardInterrupt:  # the exception ends the generators that it passes through
+        except KeyboardInterrupt:  # the exception ends this generator function, so the next iteration must resume
             self.resume(self.state(), [])
             raise
         self.is_exhausted = True

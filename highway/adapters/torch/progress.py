@@ -28,8 +28,8 @@ class EpochProgress:
         pending: The batches that were requested, but not yet delivered: a dict from the number of a batch to its worker and indices.
         workers: The state of each worker after its last delivered batch. If ``num_workers`` is 0, a list with the state of this process
             before or after the loop.
-        fetching: If ``num_workers`` is 0, the object that reads the batches during the loop. While it is set, :meth:`snapshot` uses its
-            state instead of ``workers``.
+        fetching: If ``num_workers`` is 0, the object that reads the batches during the loop. Then :meth:`snapshot` uses the state of this
+            object instead of ``workers``.
         base_seed: The seed of torch for the epoch. Each worker adds its index to this seed.
         shared_seed: The seed of torch for data pipes. All workers use the same seed.
         failed: If reading the last batch raised an error, the worker and the indices of this batch. A resumed run tries the batch again.
@@ -58,8 +58,8 @@ class EpochProgress:
     def snapshot(self) -> dict[str, Any]:
         """Return the progress as a dict (a snapshot).
 
-        The snapshot does not contain the states of the global random generators, because these states change until the state is saved.
-        :func:`to_public` adds them.
+        The snapshot does not contain the states of the global random generators, because the program can use these generators before it
+        saves the state. :func:`to_public` adds their current states.
         """
         workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
         if self.has_finished:

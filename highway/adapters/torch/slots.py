@@ -24,7 +24,7 @@ from torch.multiprocessing.reductions import fd_id, reduce_storage, shared_cache
 from torch.utils.data._utils import collate
 
 _MOST = 64  # maximum number of slots of a worker
-_AGE = 128  # a slot is dropped if it stays free while slots are taken this number of times
+_AGE = 128  # maximum age of a free slot, in calls of take()
 _LARGE = 1 << 14  # minimum size of an array in a slot, in bytes; for smaller arrays, pickling is as fast
 _PAGE = 1 << 12
 _SHARE = 4  # the slots of all workers use at most 1 / _SHARE of the free shared memory
@@ -97,8 +97,8 @@ class SlotReceiver:
     """The slots of a worker, in the process of the loader.
 
     Args:
-        given_back: Shared memory with a number for each slot: how many times the slot was given back. If the number is negative, the worker
-            drops the slot.
+        given_back: Shared memory with a number for each slot: the ``transfers`` of the slot when it was last given back. If the number is
+            negative, the worker drops the slot.
         num_workers: Number of workers.
     """
 
@@ -139,7 +139,7 @@ class SlotReceiver:
 
 
 class SlotSender:
-    """The slots of a worker, in the process of the worker. Only the thread that sends results sends slots.
+    """The slots of a worker, in the process of the worker. Only one thread of the worker sends slots.
 
     Args:
         token: Number of the receiver in the loader's process.

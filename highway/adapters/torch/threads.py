@@ -215,7 +215,7 @@ class Threads:
         own_collate = None if loader.has_default_collate else loader.collate_fn
         read = _Read(loader.dataset, own_collate, loader.batch_sampler is not None, loader.worker_init_fn, loader.isolated)
         number = loader.num_workers
-        # Number of batches to request before the first batch is received.
+        # Maximum number of batches that are requested but not yet received.
         self.window = loader.prefetch_factor + 1 + (1 if read.divides else number)
         self._tasks = _Tasks(number, read.divides)
         stage = Stage(read, number, loader.in_order, self.window * number, name="read", per_worker=loader.per_worker)

@@ -32,8 +32,7 @@ class WorkerState(NamedTuple):
         iterator: The result of ``state_dict()`` of the dataset's iterator, or ``None``.
         at: Number of batches of this epoch that the worker had read when ``dataset`` and ``iterator`` were saved.
         has_ended: Whether an iterable dataset has ended.
-        begun: States of the global generators after ``at`` batches. A resumed run reads the later batches again, starting with these
-            states.
+        begun: States of the global generators after ``at`` batches. A resumed run reads the batches after ``at`` again from these states.
     """
 
     fetched: int = 0
