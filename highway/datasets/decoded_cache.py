@@ -34,8 +34,8 @@ class DecodedCache:
     :class:`~highway.modules.Cache` or ``highway convert`` writes a cache. The samples have the order in which they were written.
 
     Args:
-        path: The folder of the cache. A folder in an object store, such as S3, is copied into a local folder, which ``?cache_dir=FOLDER``
-            in the URL sets.
+        path: The folder of the cache. A folder in an object store, such as S3, is copied into a local folder: add ``?cache_dir=FOLDER`` to
+            the URL.
 
     A sample is equal to the sample that was cached. Its arrays are read-only. The samples have keys if each cached sample had exactly one
     key.

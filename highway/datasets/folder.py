@@ -132,7 +132,7 @@ class ImageFolder(_Folder):
 @checked
 @dataclass
 class Files(_Folder):
-    """The images in one folder, without subfolders, sorted by name. With ``labels``: the images in this list, in the order of the list.
+    """The images in one folder, without subfolders, sorted by name. With a list of ``labels``, the images in this list, in its order.
 
     Args:
         data_dir: The folder, or the URL of the folder. Paths ``highway:photos/...`` refer to a few photographs in the highway package.

@@ -69,7 +69,7 @@ class Place:
         return is_url(self.path) or os.path.isdir(self.path)
 
     def has(self, pattern: str) -> bool:
-        """Return whether a name in the folder matches a pattern. A pattern with ``/`` matches only in local subfolders."""
+        """Return whether a name in the folder matches a pattern. A pattern with ``/`` matches names in subfolders of local folders."""
         if "/" in pattern:
             return not is_url(self.path) and bool(glob.glob(os.path.join(glob.escape(self.path), pattern)))
         return any(fnmatch.filter((name for name in self.names if not name.startswith(".") or pattern.startswith(".")), pattern))

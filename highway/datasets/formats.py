@@ -30,7 +30,7 @@ def _is_tfrecord(place: Place) -> bool:
 
 
 def _records_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return the dataset class for TFRecord files. Records are Examples, unless the user sets ``trusted_pickle``."""
+    """Return the dataset class for TFRecord files. Records are ``tf.train.Example``, unless the user sets ``trusted_pickle``."""
     return "highway.datasets.records.tfrecord:TFRecord", {"example": not options.get("trusted_pickle"), **options}
 
 

@@ -35,7 +35,7 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
     Raises:
         ItemError: no file can hold the value of a field.
         ItemError: the sample has no fields, or two of its fields would be read as the same field, such as ``x`` and ``x.ten``.
-        ItemError: the key or a field name is not valid. When the shard is read, the file name would give another key or field name.
+        ItemError: the key or a field name is not valid: a reader would derive another key or field name from the file name.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:

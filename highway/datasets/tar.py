@@ -60,8 +60,8 @@ class Tar(PartedDataset):
             sample has. ``None`` reads all fields under their own names.
         index: ``True``: write the index file ``highway-tar.index`` into the folder of the shards. A path: write the index file into this
             folder. ``False``: write no index file. An existing index file in the folder of the shards is used in all three cases. Shards
-            whose size or modification time has changed are scanned again. If a scan takes more than a second, one process per core scans
-            local shards.
+            whose size or modification time has changed are scanned again. Local shards are scanned by one process per core, if the scan
+            takes more than a second.
 
     A sample is a dict with a field for each file of the sample. The name of a field is the extension of the file, in lower case. The
     extension determines the type of the value (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an

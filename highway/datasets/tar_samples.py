@@ -64,8 +64,8 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
     Args:
         extensions: The extensions of the sample's files.
-        read: A function that returns the content of the file with an index in ``extensions``. Only the files of the selected fields are
-            read.
+        read: A function that returns the content of a file. Its argument is the index of the file in ``extensions``. Only the files of the
+            selected fields are read.
         fields: A dict from new names to old names; see :func:`~highway.datasets.dataset.chosen`. ``None``: all fields.
 
     Raises:

@@ -25,7 +25,7 @@ from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # schemes that the webdataset package reads by commands
-_BROKEN_PIPE = (141, -13)  # exit codes of a shell, and of a command, whose pipe was closed before the end
+_BROKEN_PIPE = (141, -13)  # exit codes (of a shell, of a command) if this process closed the pipe early
 _PATIENCE = 5.0  # maximum seconds for a command to end after a signal
 LEAST = 1 << 12  # number of bytes to read ahead at first; the number doubles while files are small
 MOST, LARGE = 1 << 20, 1 << 18  # for archives on disk: maximum bytes to read ahead; minimum size of files to read directly

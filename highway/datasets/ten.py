@@ -28,8 +28,7 @@ from highway.wire.envelope import Envelope
 @checked
 @dataclass
 class TenFiles:
-    """The samples or batches in ``.ten`` files. Each file contains one sample or batch. The files of a folder or pattern are sorted by
-    path.
+    """The samples or batches in ``.ten`` files, one per file. The files of a folder or pattern are sorted by path.
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, the URL of one of these, or a list of these. A list is read in the

@@ -54,7 +54,7 @@ class _Waiting:
 
 
 class Context:
-    """One run of a stage, as the code of the stage sees it. The workers of a stage share one context.
+    """The context of a stage in one run. The workers of a stage share one context.
 
     Attributes:
         seed: The seed of the pipeline; 0 outside of any pipeline.
@@ -69,8 +69,8 @@ class Context:
     Args:
         report_error: A function that receives the errors that the stage reports. If the stage does not skip an error, the function raises
             the error.
-        report_state: A function that is called with ``"starved"`` or ``"blocked"`` when the stage begins to wait, and with ``"busy"`` when
-            the wait ends.
+        report_state: A function that is called when the stage begins to wait, with ``"starved"`` or ``"blocked"``, and when the wait ends,
+            with ``"busy"``.
         seed: The seed of the pipeline.
         is_stage: Whether this context belongs to a stage, not to code outside of any pipeline.
 

@@ -41,13 +41,13 @@ class Items(Protocol):
     """The iterator that a stream or sink receives. It yields items without their passports.
 
     ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors that the
-    preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch of a stream with ``per_epoch`` after a source
-    that numbers its epochs; else 0.
+    preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch. It is 0 if the stream is not ``per_epoch``,
+    or the items of the source have no epochs (:class:`~highway.Traits`).
 
     ``waiting`` is for streams that can resume. It is a list of the inputs that the stream has taken and still needs. The stream appends
-    each input as ``Stamped(item, items.passport)``, and later removes it from the list. When a run resumes, the list holds these inputs
-    again. If a stream stores its inputs elsewhere, it reads this list when it begins. It then sets ``items.waiting`` to a function that
-    returns the waiting inputs.
+    each input as ``Stamped(item, items.passport)``, and later removes it from the list. When a run resumes, the list contains these inputs
+    again. A stream can also store its inputs elsewhere. Then the stream reads the list when it begins, and sets ``items.waiting`` to a
+    function that returns its waiting inputs.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):
@@ -83,20 +83,20 @@ class Stage:
             ``parallel``, as highway's own maps do.
         ordered: Whether a map with several workers keeps the order of its items.
         buffer_size: Maximum number of finished items that wait for the next stage, at least 1. ``None``: 2 items, plus 32 if an item has up
-            to 4 kB, or plus 6 if it has up to 256 kB. An item that holds objects other than arrays, numbers, texts and bytes has an unknown
-            size, and counts as large. Small items need a larger buffer, because a thread switch can cost as much as the work on an item.
+            to 4 kB, or plus 6 if it has up to 256 kB. Items with objects other than arrays, numbers, texts and bytes count as large. Small
+            items need a larger buffer, because a thread switch can cost as much as the work on an item.
         on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning (at most one
             per stage in 5 s). ConfigError and PipelineError always end the run, because they do not belong to a single item. An error
-            raised by a source, stream or sink always ends the run, because the iterator cannot continue. A source, stream or sink that can
-            continue must not raise the error, but pass it to :meth:`highway.engine.context.Context.report_error`.
+            raised by a source, stream or sink always ends the run, because the iterator cannot continue. If the iterator can continue, pass
+            the error to :meth:`highway.engine.context.Context.report_error` instead of raising it.
         max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. The next error ends the run. ``None``:
             no limit.
         per_worker: Whether each worker calls its own copy of the map. Use it for maps that are not thread-safe, such as a tokenizer. Each
-            worker makes its copy with ``copy.deepcopy`` when it begins. All copies start in the same state. A map that has its own
-            generator must therefore seed this generator from ``rng``.
-        name: Name in statistics and messages. Random numbers depend on the name. If empty, the name of the class or function.
-        drops: Whether a map is allowed to return ``DROP``. ``False``: ``DROP`` ends the run with an error if there are several ranks, or if
-            ``len(pipeline)`` was called (``list(pipeline)`` calls it). In these cases, the number of items matters.
+            worker makes its copy with ``copy.deepcopy`` when it begins. All copies start in the same state, so a map must seed its own
+            generators from ``rng``.
+        name: Name in statistics and messages. Random numbers depend on the name. Empty: the name of the class or function.
+        drops: Whether a map is always allowed to return ``DROP``. With ``False``, ``DROP`` ends the run with an error if the number of
+            items matters: if there are several ranks, or ``len(pipeline)`` was called. ``list(pipeline)`` also calls ``len``.
         timeout: Maximum seconds, above 0, for a map to process an item, or for a reader to read a sample. ``None``: no limit.
         attempts: With ``timeout``, the maximum number of attempts, at least 1. If an attempt takes too long, a new thread tries the item
             again with the same random numbers. A warning names the item and the line of code that hangs. If the last attempt takes too
@@ -196,7 +196,7 @@ class Stage:
 
 
 def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
-    """Return the stages with their shapes. Parts replace their composite, each component gets a ``Stage``, and names become unique.
+    """Return a ``Stage`` with a unique name for each component, and its shape. The parts of a composite replace the composite.
 
     Raises:
         PipelineError: the list is empty, a source is not first, a sink is not last, an entry is not a stage, or a setting does not fit a

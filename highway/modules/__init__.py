@@ -1,4 +1,4 @@
-"""Components: readers, other sources, maps, streams, sinks and links."""
+"""Components for pipelines: sources such as readers, maps, streams, sinks, and links to other processes."""
 
 from highway.lazy import attach
 

@@ -52,8 +52,8 @@ class Batch(RaggedOptions, _OfSamples):
     Yields:
         Items of the samples' type, with a batch axis in each field. Python ints become int32, and Python floats become float32. If a field
         is a dict or a tuple, its inner fields are stacked. If items are tuples, the counts and offsets come after all other fields. The
-        passport (the metadata of an item) contains the epoch, origin and times of the first sample. Its index is the index of the batch in
-        the epoch, from 0. Its keys are the keys of all samples.
+        passport (the metadata of an item) contains the epoch, origin (host and role) and times of the first sample. Its index is the index
+        of the batch in the epoch, from 0. Its keys are the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field. The message names the field.

@@ -1,4 +1,4 @@
-"""``Cache`` keeps the samples of the first epoch, so that later epochs need not run the stages before the cache."""
+"""``Cache`` keeps the samples of the first epoch, so that later epochs do not run the stages before the cache."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ class Cache(CacheOptions):
     same folder run without a cache. At the beginning of each epoch, these processes use the cache if it is complete. If the samples do not
     fit into ``budget``, highway logs a warning once, and every epoch runs all stages.
 
-    **Ranks.** If the first stage is a reader, a rank reads the same samples in every epoch: its samples of epoch 0. The order of an epoch
-    is the same with and without a complete cache. Therefore, all ranks together read all samples in each epoch, even if one rank has no
-    cache because its samples do not fit into ``budget``. Other sources, such as ``Mix``, give a rank different samples in each epoch. If
-    such a source runs on several ranks, and the cache is not complete after the first epoch, the run raises ``ConfigError``. Otherwise, the
-    ranks together would read some samples twice, and others never.
+    **Ranks.** If the first stage is a reader, each rank reads its samples of epoch 0 in every epoch. The order of an epoch is the same with
+    and without a complete cache. All ranks together read all samples in each epoch, even if the samples of one rank do not fit into
+    ``budget``. Other sources, such as ``Mix``, give a rank different samples in each epoch. If such a source runs on several ranks, each
+    rank needs a complete cache after the first epoch. Without it, some samples would be read twice and others never, so the run raises
+    ``ConfigError``.
 
     **Samples that cannot be read.** If samples are skipped because of ``on_error="skip"``, the next epoch tries to read these samples
     again. A sample that fails twice is not tried again. If a reader yields batches, the next sample of the epoch replaces a skipped sample.
@@ -104,9 +104,9 @@ class Cache(CacheOptions):
     folder is complete, a run resumes at once. A cache in memory is lost, so the resumed run first reads an epoch to fill the cache again.
     It does not yield the items of this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
 
-    If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder. The
-    reason is that a resumed run could find a complete cache with a different order. ``state_dict()`` does not raise this error if all of
-    these conditions are true:
+    If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder.
+    Otherwise, a resumed run could find a complete cache with another order. ``state_dict()`` does not raise this error if all of these
+    conditions are true:
 
     - The first stage is a reader without ``shuffle="blocks"``.
     - All other stages before the cache are maps, which return one output for each input.

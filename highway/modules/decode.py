@@ -56,7 +56,8 @@ class DecodeImage(DecodeOptions, _OfField):
         ConfigError: a parameter is out of its range, or both ``shape`` and ``crop`` are given.
         KeyError: the field does not exist.
         ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
-        ValueError: the first sample has boxes, points or masks, and ``shape`` or ``crop`` is given. The annotations would not move.
+        ValueError: the first sample has boxes, points or masks, and ``shape`` or ``crop`` is given. This map does not transform
+            annotations.
 
     >>> reader = Reader("highway:photos/val", shuffle=False)
     >>> with Pipeline([reader, DecodeImage(0, shape=(64, 64))]) as pipeline:

@@ -144,9 +144,9 @@ class NpzSink(_Numbered):
 @checked
 @dataclass
 class TFRecordSink(_Numbered):
-    """Write samples as Examples into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
+    """Write samples as ``tf.train.Example`` into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
 
-    File names, keys and errors are the same as for :class:`NpzSink`. A value that an Example cannot hold raises a TypeError.
+    File names, keys and errors are the same as for :class:`NpzSink`. A value that an ``Example`` cannot hold raises a TypeError.
 
     Args:
         max_samples: Number of samples per file. Requires a number format in ``path``, such as ``%05d``.
@@ -224,7 +224,7 @@ class ArrowSink(_Numbered):
 @checked
 @dataclass
 class ArrayRecordSink(_Numbered):
-    """Write samples as Examples into ArrayRecord files, which :class:`~highway.datasets.ArrayRecord` reads.
+    """Write samples as ``tf.train.Example`` into ArrayRecord files, which :class:`~highway.datasets.ArrayRecord` reads.
 
     File names, keys and errors are the same as for :class:`TFRecordSink`.
 

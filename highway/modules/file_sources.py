@@ -48,7 +48,7 @@ class _FileSource(Batching, _OfPath):
 @checked
 @dataclass
 class TFRecordSource(_FileSource):
-    """Read the Examples of TFRecord files: ``Reader(TFRecord(path, example=True), batch_size)``.
+    """Read TFRecord files that contain ``tf.train.Example``: ``Reader(TFRecord(path, example=True), batch_size)``.
 
     Args:
         path: A file, or a pattern such as ``"train-*"``.

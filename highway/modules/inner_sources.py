@@ -40,7 +40,7 @@ class InnerSource:
     def __init__(self, source: Any, context: Context, state: Any = None) -> None:
         op, is_own = _as_source(source)
         self._own = op if is_own else None
-        # Outside stages, use a new context, because all threads share one context there.
+        # If no stage runs on this thread, the context is shared by all threads, so use a new one.
         self._context = context = context if context.is_stage else Context(is_stage=False)
         self._running: tuple[Any, RunState | None] = (op, None)
         with self:
@@ -56,7 +56,7 @@ class InnerSource:
         return item if type(item) is Stamped else Stamped(item, Passport(0, next(self._numbers)))
 
     def __enter__(self) -> None:
-        """Store the state of this source in the context, in place of the state of the outer source, until the block ends."""
+        """Until the block ends, replace the state of the outer source in the context by the state of this source."""
         self._swap()
         self._context.inner += 1
 
@@ -144,7 +144,7 @@ def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
 
 
 def ranks_of_all(sources: Sequence[Any]) -> Ranks:
-    """Return the ranks of a component that takes its items from these sources."""
+    """Return the ranks on which the items of several sources depend."""
     ops = [_as_source(source)[0] for source in sources]
     return [pair for op in ops for pair in ranks_of(op, Traits.of(op))]
 
@@ -164,7 +164,7 @@ def traits_of(source: Any) -> Traits:
 
 
 def may_have_length(source: Any) -> bool:
-    """Return whether a source might know the number of items in an epoch. Readers and pipelines know this number for some data only."""
+    """Return whether a source might know the number of items in an epoch. Some readers and pipelines do not know this number."""
     op, _ = _as_source(source)
     return hasattr(op, "__len__") or Traits.of(op).length is not None
 

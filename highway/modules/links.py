@@ -34,7 +34,7 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 1.0  # when drained: maximum seconds to read after all senders that wait for this receiver have finished
+LAST_CALL = 1.0  # when drained: maximum seconds to read after the last mark (see ``LinkReceiver.awaits_marks``)
 LEAVE = 20.0  # when drained: maximum seconds to read messages in total
 AT_ONCE = 16  # maximum number of items between two checks of the senders
 QUIET = 0.02  # seconds to wait for a message before the source assumes that no more messages have arrived

@@ -1,4 +1,4 @@
-"""General maps. A map is a stage that returns one output for each input, or drops the input. Here, only ``Map`` can drop an item."""
+"""General maps. A map is a stage that returns one output for each input, or drops the input."""
 
 from __future__ import annotations
 

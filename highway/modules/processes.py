@@ -1,4 +1,4 @@
-"""Run maps and whole pipelines in separate processes, for code that holds the GIL."""
+"""Run maps (functions of one item) and whole pipelines in separate processes, for code that holds the GIL."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Processes:
     If a map raises an error, the pipeline raises an error of the same type, with the traceback as a note. To set options such as
     ``on_error`` and ``timeout``, put a ``Stage`` around ``Processes``. If a process dies, its current item fails. With ``on_error="skip"``,
     this item is skipped, and a new process gets the other items of the dead process. With ``timeout=seconds``, highway ends a process if an
-    item takes longer than this time, and counts the process in ``ended_processes``. A new process tries the item again, until the item has
-    been tried ``attempts`` times.
+    item takes longer than this time. The counter ``ended_processes`` counts these processes. A new process tries the item again, until the
+    item has been tried ``attempts`` times (a setting of ``Stage``).
 
     You can also run a whole pipeline, including its source and streams, in one process: ``Processes([source, decode, Batch(32)])``. To run
     several pipelines in parallel, pass a list of stages for each process: ``Processes([[TenSource("a.ten"), Batch(32)],
-    [TenSource("b.ten"), Batch(32)]])``. The items of the pipelines alternate. Each process prepares at most 16 items in advance, and at
-    most ``budget_mb``. The stages of a whole pipeline can have their own settings.
+    [TenSource("b.ten"), Batch(32)]])``. The items of the pipelines alternate. Each process prepares at most 16 items in advance, with at
+    most ``budget_mb`` megabytes. The stages of a whole pipeline can have their own settings.
 
     Args:
         maps: Maps, or the stages of one or several whole pipelines. Each process applies the maps one after another.

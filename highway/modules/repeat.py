@@ -170,7 +170,7 @@ class _EachPass:
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes
 
-    def __highway__(self) -> Traits:  # the stream restarts in each pass, so the loops over the pipeline can end early
+    def __highway__(self) -> Traits:  # loops can end early, because the stream restarts in each pass
         declared = Traits.of(self.stands_for)
         state = Stateless if declared.state is Stateless else Position
         return replace(declared, stands_for=self.stands_for, per_epoch=True, whole_epochs=False, state=state)
@@ -203,7 +203,7 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 def _repeated(op: Any, times: int | None) -> Any:
     """Return a copy of a component that yields ``times`` times as many epochs.
 
-    Return ``None`` if the component neither has the parameter ``epochs`` nor combines sources that number their epochs.
+    Return ``None`` if the component neither has the parameter ``epochs`` nor combines sources with epochs.
     """
     if isinstance(op, OfSources) and Traits.of(op).numbers_epochs:
         return replace(op, sources=[Repeat(source, times) if traits_of(source).numbers_epochs else source for source in op.sources])

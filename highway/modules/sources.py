@@ -91,7 +91,7 @@ class OfSources:
     def _items(
         self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
-        """Yield items, their passports and the arguments of ``_made`` (``Zip``: one list per source). ``order`` gets the progress."""
+        """Yield each item, its passport and the arguments of ``_made`` (``Zip``: one list per source). Store the progress in ``order``."""
         raise NotImplementedError
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
@@ -105,7 +105,7 @@ class OfSources:
         return any(source.begin() for source in sources if source.numbers_epochs)
 
     def _epochs(self) -> list[int | None]:
-        """Return how many epochs each source has that numbers its epochs. ``None``: the number is unlimited or unknown."""
+        """Return the number of epochs of each source that numbers its epochs. ``None``: the number is unlimited or unknown."""
         return [traits.epochs for traits in map(traits_of, self.sources) if traits.numbers_epochs]
 
     def _number_of_epochs(self, epochs: list[int]) -> int:

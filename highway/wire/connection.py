@@ -28,8 +28,8 @@ class Connection:
             train(xs, ys)
 
     Use a connection only on the thread that created it. If you send, or leave a loop early, use a ``with`` block or call :meth:`close`.
-    Otherwise Python warns with a ResourceWarning, and the socket stays open until this thread creates another connection, or until the
-    process exits.
+    Otherwise, Python warns with a ResourceWarning. The socket then stays open until this thread creates another connection, or the process
+    exits.
 
     A loop over a connection ends after ``total`` samples, or after all senders have announced their end. The loop then closes the
     connection. :class:`~highway.modules.ZMQSink` announces its end. A ``Connection`` announces its end only in :meth:`serve`, and only if
