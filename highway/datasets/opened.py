@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
+MOST_OPEN = 100  # maximum number of files that a dataset keeps open; the usual limit of a process is 1024 open files
+
 
 class opened(Generic[T]):  # lower case, because it is used like ``property``
     """A property that calls its method on the first access, and stores the result.
