@@ -233,26 +233,25 @@ def at_work(stages: Sequence[RunningStage], threads: Sequence[threading.Thread])
 
 
 _ANEW = (
-    "or build a new pipeline for each pass, with different seeds (Pipeline(..., seed=) and the seeds of its stages); with the same seeds, "
-    "each pass has the same order and the same random numbers"
+    "build a new pipeline for each pass. Give each pipeline other seeds (Pipeline(..., seed=) and the seeds of its stages): with the same "
+    "seeds, all passes have the same order and random numbers"
 )
 
 
 def why_over(stages: Sequence[RunningStage], ended_first: RunningStage | None) -> str:
     """Return why a pipeline has ended, and the way out. ``ended_first`` is the stage that ended first, if it is known."""
     if ended_first is not None and ended_first.shape == "stream":
-        return (
-            f"the pipeline has ended: {ended_first.stage.name} needs no more items and has ended the pipeline; change this stage, {_ANEW}"
-        )
+        name = ended_first.stage.name
+        return f"the pipeline has ended: {name} needs no more items and has ended the pipeline; change this stage, or {_ANEW}"
     running = next(running for running in reversed(stages) if running.traits.repeats or running.number == 0)
     name, epochs = name_of(op := running.layers[-1]), running.traits.epochs
     if epochs is not None:
-        return f"the pipeline has ended: {name} has yielded all its epochs ({epochs}); for more passes, raise this number, {_ANEW}"
+        return f"the pipeline has ended: {name} has yielded all its epochs ({epochs}); for more passes, raise this number, or {_ANEW}"
     if hasattr(type(op), "__next__"):
-        return f"the pipeline has ended: its source, a {name}, yields its items only once; create it again for each pass, {_ANEW}"
+        return f"the pipeline has ended: its source, a {name}, yields its items only once; create a new {name} and {_ANEW}"
     is_repeat = "times" in getattr(type(op), "__dataclass_fields__", {})
     way_out = "raise times=" if is_repeat else "use a reader with epochs=, or Repeat(source, times=...)"
-    return f"the pipeline has ended: {name} has no more items; for more passes, {way_out}, {_ANEW}"
+    return f"the pipeline has ended: {name} has no more items; for more passes, {way_out}, or {_ANEW}"
 
 
 def thread_name(stage: str, number: int) -> str:

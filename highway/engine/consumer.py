@@ -203,9 +203,9 @@ class Consumer:
         world_size = max((size for _, size in ranks_of(stages[0].stage.op, stages[0].traits)), default=1)
         if world_size > 1:
             log.warning(
-                "%s: the %d ranks may have different numbers of items in an epoch, because %s; a training hangs if a rank waits for a rank "
-                "that has ended its epoch; to end all ranks together, use to_device(..., end_together=True) of highway.adapters.torch or "
-                "highway.adapters.jax; with TensorFlow and Keras, use FixedEpochs(size) as the last stage, and a reader with epochs=None",
+                "%s: the %d ranks may have different numbers of items in an epoch, because %s. Training hangs if one rank ends its epoch "
+                "first. With PyTorch and JAX, pass end_together=True to to_device. With TensorFlow and Keras, use FixedEpochs(size) as the "
+                "last stage, and a reader with epochs=None",
                 self._run,
                 world_size,
                 why,

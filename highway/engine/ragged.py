@@ -130,8 +130,8 @@ def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence
         beside = {field: len(known) - len(positions) + place for place, field in enumerate(positions)}
     if len(beside) != len(fields or beside) or not beside:
         raise ValueError(
-            f"split: cannot tell which fields are ragged; a ragged field of a dict needs a second field called ..._{what}, and ragged "
-            f"fields of a tuple are selected by their positions, from 0: fields=[1]; the batch has {known} and fields={fields}"
+            f"split: cannot tell which fields are ragged: the batch has {known}, and fields={fields}. In a dict, a ragged field needs a "
+            f"second field with the name ..._{what}. In a tuple, select the ragged fields by their positions, from 0: fields=[1]"
         )
     parts = {name: _PARTS[ragged](name, get(batch, name), np.asarray(get(batch, beside[name]))) for name in beside}
     samples = split({name: parts.get(name, get(batch, name)) for name in known if name not in beside.values()})

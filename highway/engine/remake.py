@@ -88,7 +88,8 @@ class Remaker:
                 with entered(on_behalf_of(between.context)):
                     result = _applied(between, stamped)
                 if result is DROP:
-                    raise PipelineError(f"{between.stage.name} now drops epoch {epoch}, item {index}, but passed it on before")
+                    what = f"item {index} of epoch {epoch}"
+                    raise PipelineError(f"{between.stage.name} now drops {what}, but kept this item before; resume with the old map")
                 stamped = result
         return stamped
 
@@ -142,7 +143,8 @@ def moved(
     rank, *others = state["ranks"] or [None]
     is_divided = rank is not None and all(one == rank for one in others)  # all sources are divided among the same ranks
     has_all = is_list or (rank is not None and rank[1] == 1)
-    obstacle = _obstacle(stages) or ("" if is_divided else f"{source.stage.name} (its sources have different ranks)")
+    name, keeps = _obstacle(stages), "keeps data of earlier epochs, parts of items, or data of one rank only"
+    obstacle = f"{name} {keeps}" if name else "" if is_divided else f"{source.stage.name} has sources with different ranks"
     if has_all and not obstacle:
         return _begins(state, ranks, {0: _dealt(source, [_read(stages, one) for one in states])})
     if is_list or (is_remixed and obstacle):
@@ -151,8 +153,8 @@ def moved(
         )
         way_out += "" if any(map(_spans_epochs, stages)) else ", or from states that were saved between two epochs"
         raise PipelineError(
-            f"load_state_dict: {obstacle} cannot resume {how} in the middle of an epoch, even from the states of all ranks, because it "
-            f"keeps data of earlier epochs, parts of items, or data of one rank only; resume {way_out}"
+            f"load_state_dict: {obstacle}, so the run cannot resume {how} in the middle of an epoch, even from the states of all ranks; "
+            f"resume {way_out}"
         )
     why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, but this is {_shown(ranks)}"
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])

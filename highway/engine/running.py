@@ -240,10 +240,10 @@ class RunningStage:
             maker = self.before[made_of.stage or 0]
             if not made_of.is_known or remake_of(maker.stage.op, maker.traits) is None:
                 return (
-                    f"state_dict: {maker.stage.name} does not declare how to make its items again, but some of its items wait in "
-                    f"{self.stage.name}. Change {maker.stage.name}: if an item is the last input or a part of it, yield Stamped(item, "
-                    "items.passport). Otherwise yield Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare "
-                    f"Traits(remake=...). If {maker.stage.name} contains a pipeline with a Cache, put the stages of that pipeline into the "
+                    f"state_dict: {self.stage.name} holds items of {maker.stage.name}, which does not declare how to make them again. "
+                    f"Change {maker.stage.name}: if an item is its last input, or a part of its last input, yield Stamped(item, "
+                    "items.passport). Otherwise, yield Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare "
+                    f"Traits(remake=...). If {maker.stage.name} contains a pipeline with a Cache, move the stages of that pipeline to the "
                     "outer pipeline"
                 )
             remaining.extend(one.made_of for one in made_of.inputs if one.made_of)
@@ -260,10 +260,10 @@ class RunningStage:
         self.has_dropped = True
         world_size = self._world_size
         if self.is_counted or world_size > 1:
-            counted = "len(pipeline), which list(pipeline) calls, counted this item"
+            counted = "len(pipeline) has counted this item (list(pipeline) also calls len)"
             why = counted if self.is_counted else f"all {world_size} ranks must have the same number of items"
             raise PipelineError(
-                f"{self.stage.name} returned {returned}, which it does not declare: {why}; declare it: Stage(map, drops=True)"
+                f"{self.stage.name} returned {returned}, but does not declare that it drops items, and {why}; use Stage(map, drops=True)"
             )
 
     def note_renumbered(self) -> None:

@@ -226,7 +226,7 @@ class Run:
         if first and self.background:
             log.error("a pipeline failed in the background: %s", _one_line(error))
         elif not first:
-            log.warning("after the pipeline had %s: %s", "stopped" if self.stopped else "failed", _one_line(error))
+            log.warning("another error after the pipeline %s: %s", "was stopped" if self.stopped else "had failed", _one_line(error))
         self._cancel()
 
     def finished(self, running: RunningStage) -> None:

@@ -63,9 +63,8 @@ class Gate:
             context.refusal = no_state(self.run.before[0].label)
         elif self.run.refuses_states:
             context.refusal = (
-                f"state_dict: {self.run} is being filled from stages with on_error='skip', so a resumed run may serve other samples or "
-                "another order; call state_dict() in a run that begins with the complete cache, or remove path= (for a cache in memory) "
-                "or on_error='skip'"
+                f"state_dict: {self.run} is still being filled, and after a resume, on_error='skip' may skip other samples. Call "
+                "state_dict() in a run that begins with the complete cache, or remove on_error='skip' or path= (for a cache in memory)"
             )
         return in_place(self.stands_for, context, begun[1] if begins and begun else begun)
 
@@ -159,10 +158,10 @@ class Cache(CacheOptions):
     def __post_init__(self) -> None:
         if self.batched and self.batch_size is not None:
             raise ConfigError(
-                f"Cache: batched=True is for batches as input, but batch_size={self.batch_size} is for samples as input; remove one of them"
+                f"Cache: batched=True means that the input is batches, but batch_size={self.batch_size} is for samples; remove one of them"
             )
         if self.batched is False and self.batch_size is None and not self.stack:
-            raise ConfigError("Cache: stack=False is for batches, but with batched=False the cache yields samples; remove one of them")
+            raise ConfigError("Cache: stack=False applies to batches, but batched=False makes the cache yield samples; remove one of them")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         run = CacheRun(self, [])

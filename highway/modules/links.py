@@ -179,8 +179,8 @@ class ZMQSource:
         if untold := receiver.untold():
             receiver.counters["untold"] = untold
             log.warning(
-                "%s: %d senders were not notified in time that this receiver leaves: they are not highway's senders, cannot be reached, "
-                "or had sent too much; messages in transit from these senders are lost",
+                "%s: %d senders were not notified that this receiver leaves, so their messages in transit are lost. Such a sender is not "
+                "highway, cannot be reached, or had too many messages in transit",
                 self.link,
                 untold,
             )
@@ -299,8 +299,7 @@ class FromQueue:
     """Yield the items of a queue until the queue returns ``EndOfStream`` (the class or an instance).
 
     Args:
-        queue: A ``queue.Queue``, a ``multiprocessing.Queue``, or any object with the method ``get(timeout=seconds)``. If no item arrives in
-            this time, ``get`` must raise ``queue.Empty``.
+        queue: A ``queue.Queue``, or any object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as a ``multiprocessing.Queue``.
 
     >>> import queue
     >>> source = queue.Queue()

@@ -201,8 +201,8 @@ class Targets:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
                 raise ValueError(
-                    f"{self._owner}: {beside[0]!r} contains the number of rows of {field!r}, which this stage changes; make this batch "
-                    f"with Batch(..., ragged='list'), and pad after {self._owner}; to split a padded batch, use Unbatch(ragged='pad')"
+                    f"{self._owner}: {beside[0]!r} contains the number of rows of {field!r}, but this stage changes this number. Make the "
+                    f"batch with Batch(..., ragged='list'), and pad after {self._owner}. To split a padded batch, use Unbatch(ragged='pad')"
                 )
 
     def each(

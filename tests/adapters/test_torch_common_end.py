@@ -281,9 +281,9 @@ def test_ranks_that_may_have_different_counts_are_named_once(caplog):
         (ConcatThenSplit(4), "ConcatThenSplit does not report how many items it yields for a number of inputs"),
     ]:
         (message,) = warnings_of([reader, stage], caplog, loops=2)
-        assert f"the 2 ranks may have different numbers of items in an epoch, because {why}; a training hangs" in message
-        assert "use to_device(..., end_together=True) of highway.adapters.torch or highway.adapters.jax; with" in message
-        assert message.endswith("with TensorFlow and Keras, use FixedEpochs(size) as the last stage, and a reader with epochs=None")
+        assert f"the 2 ranks may have different numbers of items in an epoch, because {why}. Training hangs" in message
+        assert "With PyTorch and JAX, pass end_together=True to to_device. With" in message
+        assert message.endswith("With TensorFlow and Keras, use FixedEpochs(size) as the last stage, and a reader with epochs=None")
     even = [Reader(range(40), 4, epochs=1, rank=1, world_size=2), Stage(str), Shuffle(10)]
     assert warnings_of(even, caplog) == []
     batches = Reader(range(41), 4, epochs=1, rank=1, world_size=2)

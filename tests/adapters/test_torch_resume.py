@@ -269,7 +269,7 @@ def test_another_number_of_workers_gives_the_same_order_and_samples_and_one_warn
     same([batch[0] for batch in resumed], rest)
     same([batch[0] for batch in resumed], following)
     (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert f"{first} worker processes began the epoch, but {second} continue it" in message and "random numbers" in message
+    assert f"num_workers={first}, but now num_workers is {second}. Samples and their order" in message and "random transforms" in message
 
 
 @pytest.mark.slow

@@ -472,7 +472,7 @@ def test_a_loop_over_a_stopped_pipeline_is_an_error(items):
 def test_a_pipeline_that_has_ended_says_that_seeds_must_change():
     pipeline = Pipeline([range(1)])
     assert list(pipeline) == [0]
-    with pytest.raises(EndOfStream, match=r"has ended: .* build a new pipeline for each pass, with different seeds"):
+    with pytest.raises(EndOfStream, match=r"has ended: .* build a new pipeline for each pass\. Give each pipeline other seeds"):
         iter(pipeline)
 
 

@@ -36,7 +36,7 @@ from highway.modules import (
     Zip,
 )
 
-NO_CACHE = "it is not complete after the first epoch ("
+NO_CACHE = " is not complete after the first epoch ("
 MENDED = []  # has an entry if broken samples can be read
 
 
@@ -334,7 +334,7 @@ def resumed(case, rank, state):
         try:
             return loops(pipeline)
         except (PipelineError, ConfigError, ValueError) as error:
-            undeclared = case.may_raise and ("which it does not declare" in str(error) or "a broken sample" in str(error))
+            undeclared = case.may_raise and ("does not declare that it drops" in str(error) or "a broken sample" in str(error))
             all_broken = case.source.kind == "damaged" and "can be used; the last error" in str(error)  # of the share of this rank
             if NO_CACHE in str(error) or undeclared or all_broken:
                 raise LoudError from error

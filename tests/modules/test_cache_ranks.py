@@ -289,4 +289,4 @@ def test_a_cache_is_given_up_if_a_map_leaves_out_all_items_of_an_epoch(tmp_path,
     assert [epoch for _, epoch in read] == [1, 2, 3, 4]
     for _ in range(2):
         assert items(first, path=str(tmp_path / "c")) == read
-    assert "a map skips all items of an epoch, so the " in caplog.text
+    assert "a map skips all items of an epoch. highway discards the " in caplog.text

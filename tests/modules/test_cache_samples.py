@@ -341,11 +341,11 @@ def test_lists_of_fields_stay_lists():
 def test_options_that_contradict_each_other_are_refused():
     with pytest.raises(
         ConfigError,
-        match=r"Cache: batched=True is for batches as input, but batch_size=3 is for samples as input; "
+        match=r"Cache: batched=True means that the input is batches, but batch_size=3 is for samples; "
         r"remove one of them",
     ):
         Cache(batched=True, batch_size=3)
-    with pytest.raises(ConfigError, match=r"Cache: stack=False is for batches, .* batched=False"):
+    with pytest.raises(ConfigError, match=r"Cache: stack=False applies to batches, but batched=False"):
         Cache(batched=False, stack=False)
     with pytest.raises(ConfigError, match=r"Cache: stack=False is for batches, but .* is one sample; .*batch_size="):
         items([[(IMAGE, 3)], Cache(stack=False)])

@@ -223,7 +223,7 @@ def test_an_epoch_of_a_fixed_size_continues_where_the_last_ended():
         ([Pipeline([reader(0, 2, 2)]), double], r"Pipeline has yielded all its epochs \(2\); for more passes, raise this number"),
         ([Mix([reader(0, 2, 2), [1]])], r"Mix has yielded all its epochs \(2\); for more passes, raise this number"),
         ([reader(0, 200, 9), Take(2)], "Take needs no more items and has ended the pipeline; change this stage"),
-        ([(number for number in range(2))], "its source, a generator, yields its items only once; create it again for each pass"),
+        ([(number for number in range(2))], "its source, a generator, yields its items only once; create a new generator"),
         ([[1, 2]], r"list has no more items; for more passes, use a reader with epochs=, or Repeat\(source, times=...\)"),
         ([Repeat([1, 2], 2)], "Repeat has no more items; for more passes, raise times="),
     ],
@@ -232,7 +232,7 @@ def test_the_error_of_an_ended_pipeline_names_the_cause(stages, why):
     with Pipeline(stages) as pipeline:
         for _ in pipeline.stamped():
             pass
-        with pytest.raises(EndOfStream, match=f"the pipeline has ended: {why}, or build a new pipeline"):
+        with pytest.raises(EndOfStream, match=f"the pipeline has ended: {why}(, or| and) build a new pipeline"):
             pipeline.dequeue()
         with pytest.raises(EndOfStream, match=f"the pipeline has ended: {why}"):
             list(pipeline)

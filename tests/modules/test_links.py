@@ -219,7 +219,7 @@ def test_a_slow_subscriber_counts_what_it_missed(ipc, caplog):
                     subscriber.recv(timeout=0.5)
     assert counters["gaps"] >= 20
     assert counters["messages"] + counters["gaps"] + counters["late"] == sent
-    assert sum("messages are missing before number" in record.message for record in caplog.records) == 1
+    assert sum("messages are missing before message" in record.message for record in caplog.records) == 1
     assert sum(value for name, value in counters.items() if name.startswith("gaps from ")) == counters["gaps"]
 
 

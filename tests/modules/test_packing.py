@@ -338,9 +338,9 @@ def test_bounds_and_positions_give_the_attention_of_each_sequence_alone():
         (
             [images(1, 3, 0)],
             {"images": 2, "patches": 9},
-            r"field 'images' of a sequence uses 3 of its budget, more than budgets=.*drop or shorten",
+            r"a sequence needs 3 of the budget of field 'images', more than budgets=.*drop or shorten",
         ),
-        ([images(1, 0, 10)], {"images": 2, "patches": 9}, "field 'patches' of a sequence uses 10 of its budget"),
+        ([images(1, 0, 10)], {"images": 2, "patches": 9}, "a sequence needs 10 of the budget of field 'patches'"),
         ([images(1, 0, -1)], {"images": 2, "patches": 9}, "has the value -1; expected a whole number of at least 0"),
         ([images(1, 0, 0.5)], {"images": 2, "patches": 9}, r"has the value 0\.5; expected a whole number"),
         ([{"tokens": np.arange(2)}], {"image": 2}, "budgets: there is no field 'image'; the fields are"),

@@ -363,7 +363,7 @@ def test_what_cannot_be_exact_is_refused():
     second = mix({"web": 1, "code": 1})
     refused(
         state_of(FIRST_MIX, Take(9)),
-        r"Take cannot resume with another mixture in the middle of an epoch.*; resume with the same mixture",
+        r"Take keeps .* cannot resume with another mixture in the middle of an epoch.*; resume with the same mixture",
         second,
         Take(9),
     )

@@ -56,7 +56,10 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
 def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str, Any]:
     """Convert a snapshot (an internal state) of one rank for another rank. Lightning loads the state of the first rank on all ranks."""
     log.warning(
-        "load_state_dict: rank %s saved the state, but rank %s loads it: samples and order continue, but random numbers do not", there, here
+        "load_state_dict: rank %s saved this state, but rank %s loads it. Samples and their order continue exactly, but random transforms "
+        "differ; to continue them too, save and load one state for each rank",
+        there,
+        here,
     )
     resumed = {**resumed, "workers": [], "generators": None}
     if resumed["yielded"] is None:
@@ -81,10 +84,11 @@ def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, An
             f"has its own part of an IterableDataset: use num_workers={then} until the epoch ends"
         )
     log.warning(
-        "DataLoader: %s worker processes began the epoch, but %s continue it: samples and order are the same, but random numbers of "
-        "workers are not",
+        "load_state_dict: the state was saved with num_workers=%s, but now num_workers is %s. Samples and their order continue exactly, "
+        "but random transforms differ; to continue them too, use num_workers=%s until the epoch ends",
         then,
         now,
+        then,
     )
     return {**resumed, "workers": []}
 

@@ -150,25 +150,25 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
             changed.setdefault(groups[name], {}).update(found)
         if not found and saved[name]["code"] != stage["code"]:
             log.warning(
-                "load_state_dict: the code of %s, or a value that it reads from its class or module, has changed since the state was "
-                "saved; the rest of the run may differ",
+                "load_state_dict: the code of %s, or a value that this code reads from its class or module, has changed since the state "
+                "was saved. The rest of the run may differ; if this is a problem, resume with the old code",
                 name,
             )
         was = saved[name].get("changing", {})
         if others := [part for part, value in stage.get("changing", {}).items() if was.get(part, value) != value]:
             log.warning(
-                "load_state_dict: %s of %s has changed since the state was saved. The stage changes this value while it runs, so the "
-                "change may be harmless; if it is a parameter, the rest of the run may differ. Attributes with the name of a parameter of "
-                "the constructor are always compared",
+                "load_state_dict: %s of %s has changed since the state was saved. This is harmless if the stage only counts or caches "
+                "there. If this is a parameter, the rest of the run may differ; to make highway refuse such a state, give the attribute "
+                "the name of a parameter of the constructor",
                 ", ".join(others),
                 name,
             )
         if unseen := stage.get("unseen"):
             log.warning(
-                "load_state_dict: in %s, %s cannot be compared with the value when the state was saved; the rest of the run may differ. "
-                "Define a method fingerprint() of the object that returns a text which changes with the value",
-                name,
+                "load_state_dict: highway cannot tell whether %s of %s has changed since the state was saved. If it has, the rest of "
+                "the run may differ. Give the object a method fingerprint(); its text must change if the value changes",
                 ", ".join(unseen),
+                name,
             )
     if changed:
         what = "; ".join(f"{name}: {', '.join(found)}" for name, found in changed.items())

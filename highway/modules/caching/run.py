@@ -158,13 +158,14 @@ class CacheRun:
             elif made_in not in ([], [self.file.made_in]) and not is_exact(self.before):
                 before, now = (f"{samples} samples of epoch {made}" for samples, made in (*made_in, self.file.made_in))
                 raise PipelineError(
-                    f"load_state_dict: {self} had {before} when the state was saved, but now has {now}, because on_error='skip' has "
-                    "skipped other samples; start again without the state"
+                    f"load_state_dict: {self} had {before} when the state was saved, but now has {now}. on_error='skip' has skipped other "
+                    "samples this time; start again without the state"
                 )
             yield from self._serving(self.file, items.context).epochs(epoch, index, self.epochs, items.context, position)
         elif served and not items.context.draining:
-            why = "the samples do not fit" if self._full else "the earlier epochs have not filled it"
-            raise PipelineError(f"load_state_dict: the state was saved with a complete cache, but {self} cannot serve epoch {epoch}: {why}")
+            why = "the samples do not fit; raise budget or free space" if self._full else "the earlier epochs have not filled the cache"
+            why = f"{self} is not complete, and cannot serve epoch {epoch}: {why}, or start again without the state"
+            raise PipelineError(f"load_state_dict: the state was saved with a complete cache, but {why}")
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
@@ -213,9 +214,9 @@ class CacheRun:
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
-                f"{self}: it is not complete after the first epoch ({self._why_incomplete()}), and {self.before[0].label} gives this rank "
-                "other samples in each epoch. Other ranks may repeat the samples of their first epoch, so some samples would be read "
-                "twice and others never. Raise budget= and skip no samples, or use a reader as the first stage"
+                f"{self} is not complete after the first epoch ({self._why_incomplete()}), and {self.before[0].label} gives this rank "
+                "other samples in each epoch. The ranks together might read some samples twice and others never: raise budget= and skip "
+                "no samples, or use a reader as the first stage"
             )
         if (plan := fixed_plan_of(self.before)) is not None:
             plan.forget_bad(source.epoch)
@@ -366,11 +367,11 @@ class CacheRun:
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(
-            "Cache: %s, so the %d samples in %s are discarded and %s: %s",
+            "Cache: %s. highway discards the %d samples in %s, and %s; %s",
             why,
             len(writer),
             self.cache.path or "memory",
-            "every epoch is decoded" if self._full else "the existing cache is used, without the missing samples",
+            "decodes every epoch" if self._full else "uses the existing cache, without the missing samples",
             way_out,
         )
         writer.close()

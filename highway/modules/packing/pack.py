@@ -200,7 +200,7 @@ class _Bins:
             if counts[number] > (length := self._pack.limit(name)):
                 if name in self._pack.budgets:
                     what = (
-                        f"Pack: field {name!r} of a sequence uses {counts[number]} of its budget, more than budgets={self._pack.budgets} "
+                        f"Pack: a sequence needs {counts[number]} of the budget of field {name!r}, more than budgets={self._pack.budgets} "
                         "allow"
                     )
                     raise sequences.error(number, f"{what}; raise the budget, or drop or shorten such samples in an earlier map")

@@ -115,8 +115,8 @@ def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
     numbers = [column for column in columns if isinstance(column, np.ndarray) and column.ndim == 1]
     if not lists or len(lists) + len(numbers) != len(columns) or len(set(map(len, columns))) != 1:
         raise ValueError(
-            "batched=True, but the input is not a batch of sequences; use batches with ragged='list' or 'offsets', in which all fields "
-            "with an axis are ragged, from samples that are dicts or tuples, or batches of arrays with ragged='offsets'"
+            "batched=True, but the input is not a batch of sequences. Use Batch(..., ragged='offsets'), or ragged='list' if samples are "
+            "dicts or tuples; each field that has an axis in a sample must be ragged"
         )
     return tuple(found), columns
 
