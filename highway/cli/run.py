@@ -75,7 +75,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="serve the state of the run over HTTP; 0 selects a free port; default address: 127.0.0.1",
     )
     add_dashboard_option(parser)
-    drain = f"maximum seconds for items in flight to arrive after SIGTERM; 0 stops immediately; default: {DRAIN:g}"
+    drain = f"after SIGTERM, wait at most S seconds until all items in flight have arrived; 0 stops immediately; default: {DRAIN:g}"
     add("--drain-timeout", type=_seconds, default=DRAIN, metavar="S", help=drain)
     add("--json", action="store_true", help="print the final summary as JSON, and the output of the processes on standard error")
 

@@ -137,10 +137,9 @@ def is_batch(value: Any, owner: str) -> bool:
         )
     if value.ndim == 3 and value.shape[2] > MOST_CHANNELS:
         raise ValueError(
-            f"{owner}: the image field contains an array of the ambiguous shape {value.shape}: a batch of grey images (B, H, W), or one "
-            f"image with the channels first or with more than {MOST_CHANNELS} channels. Expected (B, H, W, C), or one image (H, W) or (H, "
-            f"W, C) with 1 to {MOST_CHANNELS} channels: add a channel axis to grey images, images[..., None]; put channels last, "
-            "image.transpose(1, 2, 0); pass an image with more channels as a batch of one, image[None]"
+            f"{owner}: the image field contains an array of the ambiguous shape {value.shape}; expected (B, H, W, C), (H, W, C) or (H, W). "
+            "Convert a batch of grey images (B, H, W) with images[..., None], an image with the channels first with "
+            f"image.transpose(1, 2, 0), and an image with more than {MOST_CHANNELS} channels with image[None], a batch of one"
         )
     return False
 

@@ -88,9 +88,9 @@ class Account:
     def __str__(self) -> str:
         """Return a sentence about the missing messages."""
         if self.doubts:
-            known = f"of {self.sent or 0:,} messages that were sent here, {self.received or 0:,} were received here"
+            known = f"in this run, {self.sent or 0:,} were sent and {self.received or 0:,} were received"
             why = " and ".join(dict.fromkeys([*self.reasons, *self.doubts]))
-            return f"the number of messages on the link {self.link} that did not arrive is unknown ({known}): {why}"
+            return f"the number of lost messages on the link {self.link} is unknown ({known}): {why}"
         why = " and ".join(self.reasons) or "no process of the link reported a reason"
         told = f", according to the last report of {' and '.join(self.lost)} before its host was lost" if self.lost else ""
         return f"{self.missing:,} of {self.sent:,} messages on the link {self.link} did not arrive{told}: {why}"

@@ -25,7 +25,7 @@ def expand_braces(text: str, most: int = MOST) -> list[str]:
     for number, whole in enumerate(_expanded(text)):
         found[whole] = None
         if len(found) > most or number > 10 * most:
-            raise ConfigError(f"'{text:.200}': its braces expand to more than {most:,} texts")
+            raise ConfigError(f"'{text:.200}': its braces expand to more than {most:,} texts; use several smaller patterns")
     return list(found)
 
 
@@ -48,7 +48,10 @@ def _choices(body: str, text: str) -> Iterator[str]:
         raise ConfigError(f"'{text}': '{{{body}}}' is not a range; expected, for example, {{0..3}} or {{a,b}}")
     start, stop = int(first), int(last)
     if abs(stop - start) >= 10_000:
-        raise ConfigError(f"'{text}': '{{{body}}}' expands to {abs(stop - start) + 1} URLs; expected at most 10000")
+        count = abs(stop - start) + 1
+        raise ConfigError(
+            f"'{text}': '{{{body}}}' has {count:,} numbers; expected at most 10,000: use several patterns with smaller ranges"
+        )
     width = max(len(first), len(last)) if first.startswith("0") or last.startswith("0") else 0
     step = 1 if stop >= start else -1
     for number in range(start, stop + step, step):

@@ -67,7 +67,7 @@ class Listing:
         except FileNotFoundError as error:
             made = datetime.fromtimestamp(self.made).isoformat(" ", "seconds")
             raise FileNotFoundError(
-                f"{error}; it existed when the folder was listed at {made}; to renew the listing, set ?listing_hours=0"
+                f"{error}; the object existed when the folder was listed at {made}; to list the folder again, set ?listing_hours=0"
             ) from None
 
     def select(self, numbers: Sequence[int]) -> Listing:

@@ -270,8 +270,8 @@ def parse(url: str) -> StoreURL:
         raise ConfigError(f"'{without_secrets(url)}': no {store.first} after '://'")
     if store.first and (strange := _PORT.search(host)) and not strange[1].isdecimal():
         raise ConfigError(
-            f"'{scheme}://...': expected a number after ':' as the port of the host; in a password, write / as %2F, ? as %3F, # as %23, "
-            ": as %3A and @ as %40"
+            f"'{scheme}://...': the port after ':' is not a number. If the URL contains a password, write / as %2F, ? as %3F, # as %23, "
+            ": as %3A and @ as %40 in the password"
         )
     own: list[tuple[str, str]] = []
     others: list[str] = []

@@ -228,7 +228,7 @@ def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]
     for name, host in plan.hosts.items():
         needed = memory(plan, name)
         if host.memory_mb and sum(needed.values()) > host.memory_mb:
-            parts = f"{sum(needed.values()):,g} MB there ({', '.join(f'{link} {megabytes:,g}' for link, megabytes in needed.items())})"
+            parts = f"{sum(needed.values()):,g} MB ({', '.join(f'{link} {megabytes:,g}' for link, megabytes in needed.items())})"
             message = f"the buffers of the links can use {parts}, but memory_mb is {host.memory_mb:,g}; lower the budget_mb of these links"
             yield (plan.location / "hosts" / name).error(message)
 
@@ -279,7 +279,7 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
         for name, spec in links.items():
             if spec.bind == side:
                 yield location.error(
-                    f"{role.name} binds the link {name}, so others would need the address of each replica; bind the link on the other side"
+                    f"{role.name} binds the link {name}, so other roles need the address of each replica; bind the link on the other side"
                 )
             elif not named(spec.codec).has_envelopes:
                 yield location.error(
@@ -372,8 +372,8 @@ def lonely_urls(topology: Topology) -> Iterator[str]:
             if not any(_may_meet(host, one) for one in hosts[other, place]):
                 does = "receives from" if other == "receive" else "sends to"
                 yield (
-                    f"{end.location}: no role in the file {does} {address}, so {end.process.role} waits until another program does; if "
-                    f"the address is right, declare this program: add a role with  external: true  whose stages have the URL"
+                    f"{end.location}: no role in the file {does} {address}, so {end.process.role} waits for another program. Correct the "
+                    f"address, or declare the other program as a role with  external: true  whose stages have this URL"
                 )
 
 

@@ -64,14 +64,14 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     )
     codec: Annotated[CodecName, Meta(description="Format of the messages.")] = "tensorcom"
     budget_mb: Annotated[
-        float, Meta(gt=0, description="Maximum megabytes that wait at each end of each connection, or for shm at the sender.")
+        float, Meta(gt=0, description="Maximum megabytes of waiting messages at each end of a connection. With shm: only at the sender.")
     ] = 64.0
     receivers: (
         Annotated[
             int,
             Meta(
                 ge=0,
-                description="Receivers for which a sender waits before its first item. Default: all replicas of `to`, or `min`.",
+                description="Number of receivers that must connect before a sender sends. Default: all replicas of `to`, or their `min`.",
             ),
         ]
         | None

@@ -239,7 +239,7 @@ class LinkReceiver:
         heard, ended = self.counters["senders"], self._senders.ended
         if wait_for_senders is not None and not may_come and waited >= wait_for_senders:
             log.warning(
-                "%s: no sender connected within %g s, so the stream ends here; %d senders sent messages before, and %d of them ended",
+                "%s: the stream ends, because no sender connected within %g s. %d senders had sent messages, and %d senders had ended",
                 self._link,
                 waited,
                 heard,

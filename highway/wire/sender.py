@@ -304,9 +304,8 @@ class LinkSender:
                     log.warning("%s: the stream has ended, but no receiver connected within linger_ms to receive the end", self._link)
                 elif self._is_cut_off(peers, told):
                     raise LinkError(
-                        f"{self._link}: {self._number} messages were sent, but it is not known how many of them arrived: the last "
-                        f"receiver disconnected before it received the end of the stream, and no receiver connected within "
-                        f"linger_ms={self._link.options.linger_ms}"
+                        f"{self._link}: some of {self._number} messages may be lost: the last receiver disconnected before the end of the "
+                        f"stream, and no receiver connected within linger_ms={self._link.options.linger_ms}; see the log of the receiver"
                     )
                 return
             _wait()
@@ -352,11 +351,10 @@ class LinkSender:
             lost, reading = [*lost, *reading], []
         if missing <= 0 or not (lost or reading):
             return
-        text = f"{self._link}: it is not known whether {missing} of {self._number} messages arrived: {_named(lost or reading)} "
-        if lost:
-            text += "ended or disconnected before it received the end of the stream"
-        else:
-            text += f"is connected, but has received nothing for {MOST_SILENT:.0f} s"
+        how = "ended or disconnected before the end of the stream" if lost else f"has received nothing for {MOST_SILENT:.0f} s"
+        text = (
+            f"{self._link}: {missing} of {self._number} messages may be lost: {_named(lost or reading)} {how}; see the log of the receiver"
+        )
         if lost and not (tally.is_shared() or here().draining):
             raise LinkError(text)
         if lost or not here().draining:

@@ -189,8 +189,8 @@ class Senders:
         if not self._warned_of_ends:
             self._warned_of_ends = True
             log.warning(
-                "%s: ignored an end of the sender %s, because this sender has sent nothing over this connection; further cases are not "
-                "logged, but counted as malformed",
+                "%s: ignored the end of the stream of sender %s, because this sender has sent nothing over this connection. Further cases "
+                "are counted as malformed, but not logged",
                 self.link,
                 _label(envelope),
             )
@@ -228,11 +228,11 @@ class Senders:
                 self._counters[each] = self._counters.get(each, 0) + count
         if (gaps or again) and known.warns:
             known.warns = False
-            what = f"{gaps} messages are missing before" if gaps else "a message arrived twice:"
-            which = "the end, after" if envelope.end else "number"
-            log.warning(
-                "%s: from %s: %s %s %d; further cases are counted, but not logged", self.link, known.label, what, which, envelope.number
-            )
+            what = f"message {envelope.number} arrived twice"
+            if gaps:
+                end = f"the end, after {envelope.number} sent messages"
+                what = f"{gaps} messages are missing before {end if envelope.end else f'message {envelope.number}'}"
+            log.warning("%s: sender %s: %s; further cases are counted, but not logged", self.link, known.label, what)
 
 
 def _keep(known: dict[Any, T], key: Hashable, value: T) -> T:

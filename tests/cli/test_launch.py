@@ -143,7 +143,7 @@ def test_only_roles_that_map_scale(ask, write, role, said):
 def test_a_role_that_opens_a_port_does_not_scale(ask, write):
     text = ROLES.replace("bind: to", "bind: from").replace("OWN", "restart: on-failure, autoscale: {min: 1, max: 2}")
     code, _, error = ask("launch", write(text), "--on", "kubernetes", "--dry-run")
-    said = "worker binds the link done, so others would need the address of each replica; bind the link on the other side"
+    said = "worker binds the link done, so other roles need the address of each replica; bind the link on the other side"
     assert (code, error) == (2, f"highway: t.yaml:4: roles.worker.autoscale: {said}\n")
 
 

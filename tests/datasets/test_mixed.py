@@ -308,7 +308,7 @@ def test_a_wrong_parameter_is_named(how, message):
     [
         (
             {"weights": {0: [1, 1, 0]}},
-            "from position 14 on, weights=[1.0, 1.0, 0.0] are 0 for all datasets that have not been read completely;",
+            "from position 14 on, weights=[1.0, 1.0, 0.0] are 0 for all datasets that still have unread samples;",
         ),
         (
             {"weights": {0: [1, 1, 1], 3: [1, 1, 0]}, "stop": "restart"},

@@ -230,8 +230,7 @@ def test_with_others_at_a_link_nobody_knows_what_is_missing_and_no_loss_is_told_
         assert (raw.missing, raw.doubts, raw.reasons) == (None, [who], [f"worker {how}"] if failed else [])
         assert list(losses(Result(0, "", states, [raw, done]))) == ([str(raw)] if failed else [])
     assert str(raw) == (
-        "the number of messages on the link raw that did not arrive is unknown (of 3,200 messages that were sent here, 3,121 were "
-        "received here): "
+        "the number of lost messages on the link raw is unknown (in this run, 3,200 were sent and 3,121 were received): "
         f"worker was killed by SIGKILL and {who}"
     )
 

@@ -116,7 +116,7 @@ def test_an_image_that_changes_or_goes_is_an_error_that_names_it(store):
     with pytest.raises(DatasetError, match=r"s3://b/i/a\.png: .* another ETag .* start the program again"):
         dataset[0]
     del store.objects["b", "i/b.png"]
-    with pytest.raises(FileNotFoundError, match=r"s3://b/i/b\.png: no such object .* it existed when the folder was listed at 20"):
+    with pytest.raises(FileNotFoundError, match=r"s3://b/i/b\.png: no such object .* the object existed when the folder was listed at 20"):
         dataset[1]
 
 

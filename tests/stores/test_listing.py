@@ -60,7 +60,9 @@ def test_what_has_changed_or_gone_since_is_noticed_when_it_is_read(store, folder
         DatasetError, match=r"a/1\.png: the object has changed from 7 to 5 bytes since it was first listed or read; .* \?listing_hours=0"
     ):
         dataset[0]
-    with pytest.raises(FileNotFoundError, match=r"a/2\.png: no such object .*; it existed when the folder was listed at .*listing_hours=0"):
+    with pytest.raises(
+        FileNotFoundError, match=r"a/2\.png: no such object .*; the object existed when the folder was listed at .*listing_hours=0"
+    ):
         dataset[1]
 
 

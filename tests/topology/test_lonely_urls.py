@@ -19,8 +19,8 @@ def test_two_ports_that_do_not_meet_are_a_warning_that_says_how_to_declare_who_i
     first, second, last = out.splitlines()[-3:]
     assert code == 0
     assert first == (
-        f"warning: {path}:2: roles.a[1]: no role in the file receives from tcp://127.0.0.1:15702, so a waits until another program does; "
-        "if the address is right, declare this program: add a role with  external: true  whose stages have the URL"
+        f"warning: {path}:2: roles.a[1]: no role in the file receives from tcp://127.0.0.1:15702, so a waits for another program. Correct "
+        "the address, or declare the other program as a role with  external: true  whose stages have this URL"
     )
     assert second.startswith(f"warning: {path}:3: roles.b[0]: no role in the file sends to tcp://127.0.0.1:15703, so b waits")
     assert last == f"{path}: no errors; see the warnings above"

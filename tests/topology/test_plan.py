@@ -303,8 +303,7 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
         ),
         (
             changed("{address: 10.0.0.3, listen: 0.0.0.0}", "{address: 10.0.0.3, memory_mb: 20}"),
-            "t.yaml:5: hosts.c: the buffers of the links can use 24 MB there (done 24), but memory_mb is 20; lower the budget_mb of "
-            "these links",
+            "t.yaml:5: hosts.c: the buffers of the links can use 24 MB (done 24), but memory_mb is 20; lower the budget_mb of these links",
         ),
         (
             changed("[ZMQSource: {link: done}]", "[ZMQSource: {link: done}, ZMQSink: 'tcp://*:5556']"),

@@ -125,8 +125,8 @@ def test_a_sender_does_not_end_as_if_all_had_arrived_if_its_receiver_is_killed_a
         with pytest.raises(LinkError) as raised:
             finished.result(60)
     # It has reported 4 or 5 messages.
-    assert f"of 20 messages arrived: the receiver process {process.pid} ended or disconnected" in str(raised.value)
-    assert re.search(r"whether (15|16) of 20", str(raised.value))
+    assert f"of 20 messages may be lost: the receiver process {process.pid} ended or disconnected" in str(raised.value)
+    assert re.search(r" (15|16) of 20", str(raised.value))
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receivers bind"])
@@ -146,7 +146,7 @@ def test_a_sender_names_one_of_two_receivers_that_is_killed_after_the_end_was_wr
         finished = finish(pool, sender, monkeypatch)
         taken = reads.result(60)
         kill(process)
-        with pytest.raises(LinkError, match=f"whether {19 - taken} of 20 messages .* the receiver process {process.pid} ended or"):
+        with pytest.raises(LinkError, match=f" {19 - taken} of 20 messages .* the receiver process {process.pid} ended or"):
             finished.result(60)
 
 
@@ -231,7 +231,7 @@ def test_a_sender_does_not_wait_for_ever_for_a_receiver_that_reads_nothing(place
         send_all(sender)
         receiver.recv(60)
         sender.finish()
-        assert f"it is not known whether 19 of 20 messages arrived: the receiver process {os.getpid()} is connected, but has" in caplog.text
+        assert f"19 of 20 messages may be lost: the receiver process {os.getpid()} has received nothing for" in caplog.text
         assert read_to_the_end(receiver) == 19
 
 
@@ -364,7 +364,7 @@ def test_a_sender_whose_network_is_cut_for_good_ends_with_an_error(binds, nbytes
             _, error = sending.communicate(timeout=100)
             assert sending.returncode == 1
             assert re.search(
-                r"LinkError: .*(messages arrived: the receiver a process on 10|were not delivered, because no receiver)", error
+                r"LinkError: .*(messages may be lost: the receiver a process on 10|were not delivered, because no receiver)", error
             )
         finally:
             for process in (taking, sending):

@@ -224,7 +224,7 @@ def test_who_cannot_be_told_is_said_and_what_has_arrived_is_taken(ipc, run, capl
         stock.linger = 0
     assert sink.got == list(range(20))
     assert pipeline.stats().stages[0].counters["untold"] == 1
-    assert "1 senders were not notified in time that this receiver leaves: they are not highway's senders, cannot be reached" in caplog.text
+    assert "1 senders were not notified that this receiver leaves, so their messages in transit are lost" in caplog.text
 
 
 @pytest.fixture

@@ -110,8 +110,8 @@ def test_counts_are_kept_for_each_sender(monkeypatch):
 def test_a_sender_is_warned_of_once(monkeypatch, caplog):
     receive(monkeypatch, [(A, 0), (A, 3), (A, 6), (B, 0), (B, 0), (B, 0)])
     assert [record.message.split(": ", 1)[1] for record in caplog.records] == [
-        "from 61616161: 2 messages are missing before number 3; further cases are counted, but not logged",
-        "from 62626262: a message arrived twice: number 0; further cases are counted, but not logged",
+        "sender 61616161: 2 messages are missing before message 3; further cases are counted, but not logged",
+        "sender 62626262: message 0 arrived twice; further cases are counted, but not logged",
     ]
 
 
@@ -199,7 +199,7 @@ def test_a_wait_for_senders_ends_the_stream_with_a_word(monkeypatch, transport, 
     location = {"ipc": ipc(), "tcp": "127.0.0.1:9", "shm": f"wait-{id(caplog)}"}[transport]
     with LinkReceiver(parse(f"zrpull+{transport}://{location}", "receive"), {}) as end, pytest.raises(EndOfStream):
         end.recv()
-    assert "so the stream ends here; 0 senders sent messages before, and 0 of them ended" in caplog.text
+    assert "s. 0 senders had sent messages, and 0 senders had ended" in caplog.text
 
 
 def test_who_went_without_an_end_is_said(monkeypatch, caplog):

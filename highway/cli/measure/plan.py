@@ -37,7 +37,10 @@ MANY_NAMES = 10_000  # names per second that are too many for a rendezvous folde
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     add = parser.add_argument
-    rate = "required samples per second of each last role, which sends to no other role: in total, or of each process if its link publishes"
+    rate = (
+        "required samples per second of each role that sends to no other role. If a link publishes to the role, N is the rate of each "
+        "process; otherwise, of all processes together"
+    )
     add("--images-per-second", type=arguments.rate, required=True, metavar="N", help=rate)
     add(
         "--from",
@@ -94,9 +97,10 @@ def run(options: argparse.Namespace) -> int:
     for sentence in [*_short(options.images_per_second, host, sizes), *([_as_it_is(now, host)] if now else []), *notes]:
         console.print(sentence, soft_wrap=True)
     if asked.names > MANY_NAMES:
-        what = f"{asked.questions:,.0f} queries per second, for {asked.names:,.0f} names"
+        what = f"{asked.questions:,.0f} queries per second for {asked.names:,.0f} names"
         console.print(
-            f"On an engine, the rendezvous gets {what}. This is too much for a rendezvous folder; connect fewer processes to each other.",
+            f"With `highway launch`, the rendezvous must answer {what}. A rendezvous folder is too slow for this; connect fewer processes "
+            "to each other.",
             soft_wrap=True,
         )
     return command.DONE
@@ -175,8 +179,8 @@ def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[s
 
 
 IN_PARTS = (
-    "More processes do not help here, because each process of the role gets all items, or the links keep the role on one host: distribute "
-    "the items (kind: push), over tcp."
+    "More processes do not help: each process of the role gets all items, or the links of the role work only on one host. Set  kind: push  "
+    "and  transport: tcp  for the links."
 )
 WAYS_OUT = {
     MEMORY: "Lower budget_mb of the links, or connect fewer processes to each other: each connection can use budget_mb at each end.",

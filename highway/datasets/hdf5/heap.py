@@ -146,8 +146,8 @@ class HeapCheck:
         plain = plist.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) and not plist.get_external_count()
         if not plain or dataset.file.id.get_create_plist().get_sizes() != (8, 8):
             raise DatasetError(
-                f"{name}: values of varying length that are stored in the header, in other files, or with addresses that do not have 8 "
-                f"bytes; copy the dataset into a new file with h5py"
+                f"{name}: highway cannot read values of varying length that are stored in the header or in other files, or whose addresses "
+                f"do not have 8 bytes; copy the dataset into a new file with h5py"
             )
         self._block: tuple[int, ...] = dataset.chunks or (_ROWS, *dataset.shape[1:])
         self._blocks, self._collections = set[int](), set[int]()

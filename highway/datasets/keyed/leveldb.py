@@ -36,7 +36,7 @@ def _library() -> Any:
     except ConfigError as error:
         if sys.version_info >= (3, 13):
             raise ConfigError(
-                f"{error}; Python 3.12 is the last version that it supports; convert the database with this version, for example to LMDB"
+                f"{error}; plyvel supports Python up to 3.12: convert the database with Python 3.12, for example to LMDB"
             ) from error
         raise
 
@@ -148,10 +148,10 @@ def _text(error: Exception) -> str:
 def _reason(error: Exception) -> str:
     text = _text(error)
     if "lock" in text:
-        where = "by other code in this process" if "already held" in text else "in another process"
+        where = "in other code of this process" if "already held" in text else "in another process"
         return (
-            f"the database is open {where}, and LevelDB allows only one at a time: close it there, or convert it to LMDB, which any "
-            f"number of processes can read"
+            f"the database is already open {where}, and LevelDB can open a database only once: close it there, or convert it to LMDB, "
+            f"which any number of processes can read"
         )
     return f"LevelDB reports: {text}"
 

@@ -128,14 +128,14 @@ class Interleave:
             while position < stop:
                 if number >= _MOST_STEPS:
                     raise ConfigError(
-                        f"MixedDataset: the weights have more than {_MOST_STEPS:,} steps in an epoch; pass length=, or "
-                        f"weights with fewer steps"
+                        f"MixedDataset: the weights change more than {_MOST_STEPS:,} times in an epoch; pass length=, or "
+                        f"weights that change less often"
                     )
                 left = np.where(ended, 0.0, given)
                 if not left.any():
                     raise ConfigError(
-                        f"MixedDataset: from position {position:,} on, weights={given} are 0 for all datasets that have not been read "
-                        f"completely; give one of these datasets a weight above 0, or pass stop='restart'"
+                        f"MixedDataset: from position {position:,} on, weights={given} are 0 for all datasets that still have unread "
+                        f"samples; give one of these datasets a weight above 0, or pass stop='restart'"
                     )
                 step = _Step(position, self._shares_of(left), parts, drawn)
                 yield step

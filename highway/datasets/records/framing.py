@@ -69,11 +69,11 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
         (length,) = _LENGTH.unpack(file.read(begin, _LENGTH.size))
         if length != size:
             sizes = f"the index lists a record of {size} bytes, but the file has a record of {length} bytes"
-            raise DatasetError(f"{path}: byte {begin}: {sizes}; remove the index")
+            raise DatasetError(f"{path}: byte {begin}: {sizes}; remove the index file, and highway creates it again")
         how = f"expected {expected[wrong]:#010x}, found {found[wrong]:#010x}"
-        where = f"{path}: byte {begin}: the checksum of the {size} bytes of the record does not match ({how})"
         raise DatasetError(
-            f"{where}: the record or the index is damaged; remove the index, and if this does not help, fetch the file again"
+            f"{path}: byte {begin}: the record of {size} bytes does not match its checksum ({how}). Remove the index file, which may be "
+            "damaged; if the error stays, the record is damaged: fetch the file again"
         )
 
 
@@ -113,7 +113,7 @@ def _scanned(file: UnchangingFile) -> np.ndarray:
             begin = offsets[-1] if at else position
             raise DatasetError(
                 f"{file.path}: byte {begin}: the file has only {size - begin} of the {max(position + at - begin, HEADER)} bytes of a "
-                f"record: the file was truncated"
+                f"record: the file was truncated; fetch it again"
             )
         window = WINDOW if at * _MANY <= WINDOW * (len(offsets) - before) else HEADER
         position += at
@@ -145,7 +145,8 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
     how = f"expected {expected[row]:#010x}, found {found[row]:#010x}"
     if offset:
         raise DatasetError(
-            f"{file.path}: byte {offset}, record {first + row}: the checksum of the length does not match ({how}): the record is damaged"
+            f"{file.path}: byte {offset}, record {first + row}: the length of the record does not match its checksum ({how}): the file is "
+            "damaged; fetch it again"
         )
     start = rows[0].tobytes()
     if kind := _COMPRESSED.get(start[:2]):

@@ -87,9 +87,9 @@ class Parquet(FilesTable[Any]):
             return
         if (size := sum(leaf.total_uncompressed_size for leaf in _leaves(group, columns))) > layout.budget:
             raise DatasetError(
-                f"{layout.names[piece.file]}: row group {piece.index} ({piece.rows} rows) needs {size >> 20} MB, because it is read as "
-                f"a whole, but cache_mb={self.cache_mb} is less: write the file again with smaller row groups (as parquet_writer does), "
-                f"raise cache_mb, or select fewer columns by fields="
+                f"{layout.names[piece.file]}: row group {piece.index} ({piece.rows} rows) is read as a whole and needs {size >> 20} MB, "
+                f"more than cache_mb={self.cache_mb}: write the file again with smaller row groups (as parquet_writer does), raise "
+                f"cache_mb, or select fewer columns by fields="
             )
 
     def _read(self, layout: FilesLayout[Any], file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:

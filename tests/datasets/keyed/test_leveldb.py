@@ -84,7 +84,7 @@ def test_a_database_that_other_code_has_open_is_said(ten):
     database = plyvel.DB(ten)
     with pytest.raises(
         DatasetError,
-        match=r"ten: the database is open by other code in this process, and LevelDB allows only one at a time: .* convert it to LMDB",
+        match=r"ten: the database is already open in other code of this process, and LevelDB can open .* only once: .* convert it to LMDB",
     ):
         len(LevelDB(ten))
     database.close()
@@ -96,8 +96,8 @@ def test_a_database_that_another_process_has_open_is_said(ten):
     code = f"from highway.datasets import LevelDB\ntry: len(LevelDB({ten!r}))\nexcept ValueError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (
-        "ten: the database is open in another process, and LevelDB allows only one at a time: close it there, or convert it to LMDB"
-        in done.stdout
+        "ten: the database is already open in another process, and LevelDB can open a database only once: close it there, "
+        "or convert it to LMDB" in done.stdout
     )
 
 
@@ -145,9 +145,7 @@ def test_without_its_library_the_command_is_said(ten, monkeypatch):
     with pytest.raises(ConfigError, match=r"LevelDB needs the package plyvel: pip install .*\[leveldb\]'"):
         len(LevelDB(ten))
     monkeypatch.setattr(sys, "version_info", (3, 13))
-    with pytest.raises(
-        ConfigError, match=r".*; Python 3\.12 is the last version that it supports; convert the database with this version, for example"
-    ):
+    with pytest.raises(ConfigError, match=r".*; plyvel supports Python up to 3\.12: convert the database with Python 3\.12, for example"):
         len(LevelDB(ten))
 
 

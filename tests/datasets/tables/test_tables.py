@@ -324,7 +324,7 @@ def test_reading_by_blocks_holds_the_row_groups_of_a_window_and_not_the_whole_se
 def test_a_row_group_that_does_not_fit_into_the_cache_is_an_error_with_the_way_out(tmp_path):
     rng = np.random.default_rng(0)
     opened = saved(tmp_path / "t", "parquet", {"x": [0, 1], "data": [rng.bytes(600_000), rng.bytes(600_000)]})
-    with pytest.raises(DatasetError, match=r"row group 0 \(2 rows\) needs 1 MB, because it is read as a whole, but cache_mb=1 is less:"):
+    with pytest.raises(DatasetError, match=r"row group 0 \(2 rows\) is read as a whole and needs 1 MB, more than cache_mb=1:"):
         len(opened(cache_mb=1))
     assert plain(opened(cache_mb=1, fields={"x": "x"})[1]) == {"x": 1}
     assert len(opened(cache_mb=2)[1]["data"]) == 600_000

@@ -140,8 +140,8 @@ class ZMQSender(BaseSocket):
         if not self._told and (peers is None or peers.live):  # messages of closed connections are released soon
             self._told = True
             log.warning(
-                "%s: %.0f MB wait for slow subscribers. Until these messages are read, all subscribers lose messages, because the waiting "
-                "messages are larger than the first message; set budget_mb to more than %g",
+                "%s: %.0f MB of messages wait for slow subscribers, so all subscribers lose messages until the slow subscribers have read "
+                "them. The later messages are larger than the first message; raise budget_mb, which is %g",
                 self.link,
                 waiting / 1e6,
                 self.link.budget_mb,
