@@ -54,7 +54,7 @@ class EndOfStream(HighwayError, EOFError):
 
 
 class PipelineError(HighwayError, TypeError):
-    """The stages do not fit together, or the pipeline does not support a method. For example, it ends in a sink, so ``dequeue()`` fails.
+    """The stages do not fit together, or the pipeline does not support a method. For example, a pipeline with a sink has no ``dequeue()``.
 
     >>> try:
     ...     Pipeline([range(3), range(3)])
@@ -80,7 +80,7 @@ class ParameterError(ConfigError, TypeError):
 
 
 class ItemError(HighwayError, TypeError, ValueError):
-    """The type or size of an item does not allow sending it or writing it to a file. The message contains the field and a solution."""
+    """An item cannot be sent or written to a file, because of its type or size. The message contains the field and a solution."""
 
 
 class FrameError(HighwayError, ValueError):

@@ -58,7 +58,7 @@ class Positions(NamedTuple):
 
     Args:
         index: The index in the passport of the item. If a later stage changes the index in the passport, the positions are ignored, because
-            the item might be a copy. A ``remake`` returns ``None`` here, and the engine sets the index.
+            the item might be a copy. A function ``remake`` passes ``None``, and the engine sets the index.
         rows: For each row of a batch, its position, or the passport of its sample. A sample has one entry.
     """
 
@@ -153,7 +153,7 @@ class Stamped(NamedTuple):
 
 
 class Several(NamedTuple):
-    """The return value of a map that creates several items from one input, such as all samples of a file.
+    """The return value of a map that creates several items from one input, such as the samples of a file.
 
     Each of these items has the epoch, origin and times of the input. If a run resumes, the method ``remake`` of the map creates the items
     again.

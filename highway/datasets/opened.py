@@ -11,9 +11,11 @@ from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
+MOST_OPEN = 100  # maximum number of files that a dataset keeps open; the usual limit of a process is 1024 open files
+
 
 class opened(Generic[T]):  # lower case, because it is used like ``property``
-    """A property that calls its method on the first access, and stores the result.
+    """A property that calls its method on the first access, and then returns the stored result.
 
     A forked child process calls the method again. A copied or unpickled object also calls the method again. Otherwise, two processes or
     objects would share the position of an open file.

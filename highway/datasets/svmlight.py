@@ -75,7 +75,7 @@ class SVMLight:
         ConfigError: ``dense`` is set without ``num_features`` (on construction).
         OSError: the file cannot be opened (when the dataset is first read).
         DatasetError: a line is not valid (when its sample is read). The message gives the line number.
-        DatasetError: the file is compressed, or has changed since the first read.
+        DatasetError: the file is compressed with gzip, or has changed since the first read.
 
     >>> with open("train.svm", "w") as file:
     ...     print("1 1:0.5 3:2", file=file)

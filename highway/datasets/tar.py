@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from highway.datasets.dataset import LazyKeys
 from highway.datasets.index.file import Group, index_path
 from highway.datasets.index.of_files import indexes_of
-from highway.datasets.opened import opened
+from highway.datasets.opened import MOST_OPEN, opened
 from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.tar_index import VERSION, TarIndex, index_of
 from highway.datasets.tar_samples import decoded_sample, places_of, shards_of
@@ -21,8 +21,6 @@ from highway.parameters.ranges import Predicate
 from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange
 from highway.stores.url import is_url, shown
-
-MOST_OPEN = 100  # maximum number of open shards; the usual limit of a process is 1024 open files
 
 
 def _are_files(paths: str | list[str]) -> bool:

@@ -122,7 +122,7 @@ def _small(values: array[int]) -> np.ndarray:
 def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the path, offset and size of each regular file, in the order of the archive.
 
-    This function parses plain headers itself, which is five times as fast as tarfile. tarfile parses all other headers, such as long names.
+    ``tar_headers`` parses plain headers, five times as fast as tarfile. tarfile parses all other headers, such as long names.
     """
     position, has_files = 0, False
     with Archive.over(file) as archive:

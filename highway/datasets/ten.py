@@ -32,7 +32,7 @@ class TenFiles:
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, the URL of one of these, or a list of these. A list is read in the
-            order of the list.
+            order of the list. The subfolders of a folder are skipped.
         mmap: Whether to map files on this machine into memory instead of reading them. If another program truncates a mapped file while its
             arrays are in use, the operating system kills this process.
 

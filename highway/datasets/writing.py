@@ -31,7 +31,7 @@ _KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
 
 
 def kind_of(value: Any) -> Kind | None:
-    """Return the kind of a value; ``None`` if the value is of no kind."""
+    """Return the kind of a value, or ``None`` for a value of any other type."""
     return next((kind for kind, types in _KINDS if isinstance(value, types)), None)
 
 

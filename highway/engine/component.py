@@ -9,7 +9,7 @@ source     ``__iter__(self)`` or ``__iter__(self, context=None)``; first       1
 map        ``__call__(self, item)``, and optionally ``rng``, ``context``       n, the order is kept
 stream     ``stream(self, items)``, an iterator of outputs                     1
 sink       ``consume(self, items)``; last in the list                          1
-composite  ``stages(self)``, a list of stages that replace it                  as the stages
+composite  ``stages(self)``, a list of stages that replace it                  set by each stage
 =========  ==================================================================  =====================
 
 A component can declare more about itself with one method, ``__highway__(self)``, which returns :class:`Traits`. Counts belong to a run, not
@@ -133,8 +133,8 @@ class Traits:
         remake: A function that makes an item again when a run resumes. The lineage ``made_of`` in the item's passport describes how the
             item was made. The function of a source receives the epoch and the index of the item, and the ``part`` of the lineage (``None``
             without a lineage). It returns the item. The function of a stream receives a list of the item's inputs, each a ``Stamped``, and
-            the ``part``. It returns the item as a ``Stamped``. The function of a map that returns ``Several`` receives the same arguments,
-            and returns the item.
+            the ``part``. It returns the item as a ``Stamped``. The function of a map that returns ``Several`` receives the same arguments
+            as the function of a stream, and returns the item.
         identity: For a source, a function that returns a text that changes when the source's data change. highway rejects a state that was
             saved with other data.
         ranks: For a source, a function that returns the ranks on which its items depend, as a list of pairs ``[rank, world_size]``. A
@@ -152,7 +152,7 @@ class Traits:
         on_demand: Whether a source starts only when the sink asks for an item.
         after: A function that receives the preceding stages, and returns a list of stages that replaces them and this component.
         adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
-        stands_for: The component of the user that this component wraps or is a part of.
+        stands_for: The user's component, if this component wraps it or is a part of it.
         ahead: For a map that works on several items at once, a function that receives the stage's context and returns a
             :class:`highway.engine.ahead.WorkerAhead`. highway calls the function on the thread of each worker. If the function returns
             ``None``, this worker calls the map. When a run resumes, highway calls the map itself, for single items. ``None``: the map works
@@ -164,8 +164,8 @@ class Traits:
         deal_anew: For a source that is divided among ranks, a function that converts the state of one rank for another number of ranks. It
             receives the saved state, the epoch and index of the last item, and the pair ``[rank, world_size]`` of the process that saved
             the state. It returns the state for this rank.
-        deal_rest: Like ``deal_anew``, but for the case that the user loads the states of all ranks. The function receives a list with a
-            :class:`highway.engine.resume.ReadByRank` for each old rank: a record of what the rank has read.
+        deal_rest: Like ``deal_anew``, if the user loads the states of all ranks. The function receives a list with a
+            :class:`highway.engine.resume.ReadByRank` for each old rank, which records the items that the rank has read.
         items_of_rank: For a reader that a source can combine with other readers: a function that receives a ``ReadByRank`` and an
             epoch. It returns the items of this rank in this epoch, as a :class:`highway.engine.resume.ItemsOfRank`.
         indivisible: For a source, the reason why the remaining items of an epoch cannot be divided among other ranks; empty if they can.

@@ -32,7 +32,7 @@ class Pipeline:
 
     The stages start at the first :meth:`dequeue`, iteration or :meth:`run`. If each item of the source has an epoch, as in readers, each
     ``for`` loop over the pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the
-    rest of its epoch is skipped. Only a ``ZMQSource`` cannot skip items. :meth:`dequeue` and sinks get the items of all epochs.
+    rest of its epoch is skipped. A ``ZMQSource`` cannot skip items. :meth:`dequeue` and sinks get the items of all epochs.
 
     A sink is a last stage that writes or sends the items. If a script constructs a pipeline with a sink and does not run it, the pipeline
     runs at the end of the script (see :mod:`highway.engine.script`).
@@ -296,7 +296,7 @@ class Pipeline:
             self._consumer.received(position)
 
     def remake(self, epoch: int, index: int, part: Any) -> Stamped:
-        """Make an item of this pipeline again, for a pipeline whose source is this pipeline."""
+        """Create an item of this pipeline again. A pipeline calls this method on its source."""
         return self._consumer.remake(part or [epoch, index])
 
     def run(self) -> None:

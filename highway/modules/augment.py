@@ -53,8 +53,8 @@ class Augmentations:
             or ``(N, H, W)`` with a mask per object. For a batch, it is an array with a first batch axis, or a list of arrays. Any dtype is
             allowed. Values are never interpolated.
         with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows in these fields are removed, too. The fields
-            of ``points`` and ``mask`` can be in this list. ``None`` means that there are no such fields. If a transform can remove boxes,
-            the stage checks the first item with boxes. A field that has as many rows as boxes, but is not listed here, raises an error.
+            of ``points`` and ``mask`` can be in this list. ``None`` means that there are no such fields. If boxes can be removed, the stage
+            then checks the first item with boxes: any other field with as many rows as boxes raises an error.
         swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye. A pair consists of two indexes.
             For points ``(N, K, 2)``, an index selects one of the K points of an object. For points ``(N, 2)``, it selects one of the N
             points of the image.

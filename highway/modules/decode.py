@@ -55,7 +55,8 @@ class DecodeImage(DecodeOptions, _OfField):
     Raises:
         ConfigError: a parameter is out of its range, or both ``shape`` and ``crop`` are given.
         KeyError: the field does not exist.
-        ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
+        ImageError: the field does not contain ``bytes``; or the bytes are not an image, are damaged or truncated, or declare too many
+            pixels.
         ValueError: the first sample has boxes, points or masks, and ``shape`` or ``crop`` is given. This map does not transform
             annotations.
 

@@ -299,7 +299,8 @@ class FromQueue:
     """Yield the items of a queue until the queue returns ``EndOfStream`` (the class or an instance).
 
     Args:
-        queue: A ``queue.Queue``, or any object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as a ``multiprocessing.Queue``.
+        queue: A ``queue.Queue``, a ``multiprocessing.Queue``, or any object with the method ``get(timeout=seconds)``. If no item arrives in
+            this time, ``get`` must raise ``queue.Empty``.
 
     >>> import queue
     >>> source = queue.Queue()

@@ -59,7 +59,8 @@ class Processes:
 
     Raises:
         ConfigError: there are no maps, or ``num_processes`` is below 1 or differs from the number of whole pipelines.
-        PipelineError: an entry of ``maps`` is not a map, has its own settings, or cannot be pickled (when the pipeline is built).
+        PipelineError: an entry of ``maps`` cannot be pickled, is not a map, or has settings other than ``name`` and ``drops``; or a whole
+            pipeline ends in a sink (when the pipeline is built).
         RemoteError: a process died, or raised an error whose type cannot be created in this process (when running).
 
     >>> list(Pipeline([["a", "b"], Processes([str.upper], num_processes=1)]))
@@ -87,7 +88,7 @@ class Processes:
         """Return the map that sends items to the processes, or the source that receives items from them.
 
         Raises:
-            PipelineError: an entry of ``maps`` is not a map, has its own settings, or cannot be pickled.
+            PipelineError: an entry of ``maps`` is not valid; see :class:`Processes`.
         """
         if pipelines := self._pipelines():
             return [Stage(_Sources([_expanded(stages) for stages in pipelines], self.budget_mb), name="source")]

@@ -79,7 +79,7 @@ class DumpImages(_ImageFiles):
 @checked
 @dataclass
 class ImageSink(_ImageFiles):
-    """Write every image to its own file, with the same names as :class:`DumpImages`.
+    """Write every image to its own file. File names and errors are the same as for :class:`DumpImages`.
 
     >>> import os
     >>> images = [np.zeros((8, 8, 3), np.uint8)] * 2
@@ -117,7 +117,7 @@ class ContactSheet:
     Raises:
         KeyError: a given field does not exist.
         OSError: the file cannot be written.
-        ValueError: the field does not contain images, no item arrived, or a given field does not contain the expected values.
+        ValueError: the field does not contain images, no image arrived, or a given field does not contain the expected values.
 
     >>> images, labels = np.zeros((4, 32, 32, 3), np.uint8), np.arange(4)
     >>> Pipeline([[(images, labels)], ContactSheet("sheet.png")]).run()

@@ -32,11 +32,11 @@ from highway.modules.inner_sources import (
 )
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
-from highway.reading.several import Choices
+from highway.reading.several import Choices, Combining
 
 
 @dataclass
-class OfSources:
+class OfSources(Combining):
     """Base class of sources that combine other sources.
 
     Args:
@@ -45,7 +45,6 @@ class OfSources:
 
     sources: Annotated[list[Component], Predicate(bool, "at least one")]
 
-    in_step: ClassVar[bool] = False  # whether the n-th items of all sources become one item
     skips: ClassVar[bool] = True  # whether the sources skip the rest of an epoch if its loop ends early; if not, the rest is read
 
     def __post_init__(self) -> None:
@@ -93,12 +92,6 @@ class OfSources:
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
         """Yield each item, its passport and the arguments of ``_made`` (``Zip``: one list per source). Store the progress in ``order``."""
         raise NotImplementedError
-
-    def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
-        raise NotImplementedError
-
-    def order_at(self, counts: list[int], epoch: int, begin: int) -> Any:
-        return None
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
         """Return whether there is another epoch, and begin this epoch in a source. Call this only if a source numbers its epochs."""
@@ -183,7 +176,7 @@ class Zip(OfSources):
 
     Args:
         strict: Whether an error is raised if the sources differ in length or in number of epochs. With ``False``, an epoch ends when the
-            shortest source ends, and there are as many epochs as the source with the fewest epochs has.
+            shortest source ends. The last epoch is the last epoch of the source with the fewest epochs.
 
     Raises:
         ValueError: a source ends before the other sources, and ``strict`` is true; or two dicts have a field with the same name.

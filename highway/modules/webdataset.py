@@ -100,7 +100,7 @@ class WebDatasetSource:
         context = context or here()
         shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
-        # The epoch, how many of its shards are finished, how many samples of the next shard were read, and how many samples in total.
+        # The epoch, and the numbers of finished shards, of samples read from the next shard, and of samples read in total.
         position = context.state_of(self)
         epoch, done, passed, index = position.value
         first, position.value = epoch, lambda: [epoch, done, passed, index]

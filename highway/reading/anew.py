@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from highway.datasets.dataset import Dataset
 from highway.engine.resume import ItemsOfRank, ReadByRank
 from highway.errors import PipelineError
 from highway.reading.deal import Dealer
+from highway.reading.options import ReaderOptions
 from highway.reading.remix import Mixing
 from highway.reading.rest import WHOLE, Rest
 from highway.reading.sampler import Sampler
@@ -214,18 +215,6 @@ def _begin(read: ReadByRank, epoch: int) -> ReadByRank:
     return ReadByRank(read.rank, [epoch, 0, 0, read.state[3], epoch])
 
 
-class ReaderOfRank(Protocol):
-    """The parameters of a reader that divide a dataset among ranks."""
-
-    drop_last: bool
-    rank: int | None
-    world_size: int | None
-
-    @property
-    def rows(self) -> int | None: ...
-    def rows_on(self, world_size: int) -> int | None: ...
-
-
 class Anew:
     """Converts the states of a reader for another number of ranks, or for another mixture of datasets.
 
@@ -239,7 +228,7 @@ class Anew:
 
     def __init__(
         self,
-        reader: ReaderOfRank,
+        reader: ReaderOptions,
         sampler: Callable[[], Sampler],
         dealer: Callable[[int], Dealer | None],
         mixing: Mixing,

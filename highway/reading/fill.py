@@ -20,7 +20,8 @@ from highway.errors import DatasetError, EndOfStream, ImageError, PipelineError
 from highway.images.decode import backend
 from highway.reading.batch_formats import BadRow
 from highway.reading.images import DecodedImages
-from highway.reading.plan import BatchInWork, ReaderLike, RowRange
+from highway.reading.options import ReaderOptions
+from highway.reading.plan import BatchInWork, RowRange
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Fill:
     The call that fills the last range of a batch returns the batch. All other calls return ``DROP``.
     """
 
-    stands_for: ReaderLike
+    stands_for: ReaderOptions
 
     def __highway__(self) -> Traits:
         makes_batches = self.stands_for.rows is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,13 @@ from highway.engine.context import Context, here
 from highway.engine.stage import Lineage, Passport, Positions, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.process.ranks import rank_and_world_size
-from highway.reading.anew import Anew, ReaderOfRank
-from highway.reading.batch_formats import BatchFormat
-from highway.reading.deal import Deal, Dealer, expect_fits
+from highway.reading.anew import Anew
+from highway.reading.deal import Dealer, expect_fits
 from highway.reading.draws import Draws
+from highway.reading.options import ReaderOptions
 from highway.reading.remix import Mixing
 from highway.reading.rest import WHOLE, Rest
-from highway.reading.sampler import OnUneven, Sampler, Shuffle, Start, epoch_key, sampler_of
+from highway.reading.sampler import Sampler, Start, epoch_key, sampler_of
 from highway.reading.share import CacheOrder, FixedShare
 
 LEAST_ROWS, MOST_ROWS = 16, 32  # bounds for the rows of a range: taking a range costs about a fifth of decoding an image
@@ -33,26 +33,7 @@ QUICK = 5e-4  # seconds: if filling a range takes less time, ranges become longe
 _AT_ONCE = 8192  # positions whose indexes are computed at once
 
 
-class ReaderLike(ReaderOfRank, Protocol):
-    """The interface that the loader needs: the parameters of :class:`~highway.modules.readers.Reader`, its dataset and its batch format."""
-
-    shuffle: Shuffle
-    window: int | None
-    epochs: int | None
-    on_uneven: OnUneven
-    seed: int | None
-    num_workers: int | None
-    deal: Deal | None
-
-    @property
-    def at_once(self) -> int: ...
-    @property
-    def draws(self) -> bool: ...
-    def open(self) -> Dataset: ...
-    def batch_format(self, dataset: Dataset) -> BatchFormat: ...
-
-
-def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | None = None) -> tuple[Sampler, int]:
+def shares(reader: ReaderOptions, dataset: Dataset, seed: int = 0, start: Start | None = None) -> tuple[Sampler, int]:
     """Return the sampler of this rank, and how many batches (or samples) the rank has in an epoch. ``start``: where a new mixture begins.
 
     Raises:
@@ -83,7 +64,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | N
     return sampler, length
 
 
-def batches_of(reader: ReaderLike, sampler: Sampler) -> int:
+def batches_of(reader: ReaderOptions, sampler: Sampler) -> int:
     """Return the number of batches (or samples) that a rank reads in an epoch."""
     size = reader.rows_on(sampler.world_size) or 1
     return sampler.share // size if reader.drop_last else -(-sampler.share // size)
@@ -170,7 +151,7 @@ class _Reading:
     """State that the planner and the workers of a reader share."""
 
     def __init__(
-        self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None, dealer: Dealer | None, context: Context, sampler: Sampler
+        self, reader: ReaderOptions, dataset: Dataset, share: FixedShare | None, dealer: Dealer | None, context: Context, sampler: Sampler
     ) -> None:
         self.reader, self.dataset, self.share, self._dealer, self._context = reader, dataset, share, dealer, context
         self.sampler = sampler if share is None else share.sampler
@@ -260,7 +241,7 @@ class RowRanges:
         bad: With a cache, by epoch: the dict ``bad`` of the :class:`Epoch`.
     """
 
-    stands_for: ReaderLike
+    stands_for: ReaderOptions
     mixing: Mixing = field(init=False, repr=False)
     cache: CacheOrder | None = field(default=None, init=False)
     bad: dict[int, dict[int, str]] = field(default_factory=dict, init=False, repr=False)

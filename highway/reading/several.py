@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -22,10 +22,10 @@ from highway.errors import PipelineError
 _NEW = (0, False, False, 0, None, None)  # the state of a source before its first epoch
 
 
-class Combining(Protocol):
-    """How a source combines the items of its sources in an epoch."""
+class Combining:
+    """How a source combines the items of its sources in an epoch. Base class of such sources."""
 
-    in_step: ClassVar[bool]  # whether the n-th items of all sources become one item
+    in_step: ClassVar[bool] = False  # whether the n-th items of all sources become one item
 
     def split(self, numbers: np.ndarray, counts: list[int], epoch: int, begin: int) -> list[np.ndarray]:
         """Return, for each source, which of its items are in some combined items, as indexes.
@@ -36,9 +36,14 @@ class Combining(Protocol):
             epoch: The epoch.
             begin: Number of items of the epoch that came before the epoch was divided among these ranks.
         """
+        raise NotImplementedError
 
     def order_at(self, counts: list[int], epoch: int, begin: int) -> Any:
-        """Return the state of the random order before the item ``begin``. The arguments have the same meaning as in :meth:`split`."""
+        """Return the state of the random order before the item ``begin``; ``None`` if the order is not random.
+
+        The arguments have the same meaning as in :meth:`split`.
+        """
+        return None
 
 
 @dataclass(frozen=True)

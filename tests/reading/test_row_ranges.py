@@ -1,16 +1,15 @@
 """How the rows of batches are dealt out to workers."""
 
 from itertools import islice
-from typing import cast
 
 from highway.modules import Reader
-from highway.reading.plan import MOST_BYTES, MOST_SAMPLES, QUICK, ReaderLike, RowRange, RowRanges
+from highway.reading.plan import MOST_BYTES, MOST_SAMPLES, QUICK, RowRange, RowRanges
 
 
 def runs_when_each_takes(seconds: float, count: int, batch_size: int | None = 100, sample: object = 1) -> list[range]:
     """Return the first runs of rows, if filling each of them takes so long and all samples are like this one."""
     runs = []
-    for run, _ in islice(iter(RowRanges(cast(ReaderLike, Reader(range(1000), batch_size, shuffle=False)))), count):
+    for run, _ in islice(iter(RowRanges(Reader(range(1000), batch_size, shuffle=False))), count):
         assert isinstance(run, RowRange)
         run.batch.reading.took(seconds, [] if batch_size else [sample] * (run.stop - run.first))
         runs.append(range(run.first, run.stop))

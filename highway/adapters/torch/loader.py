@@ -370,7 +370,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return _Batches(self)
 
     def close(self) -> None:
-        """End the workers. The next loop starts new workers. Closing again does nothing."""
+        """End the workers, or stop the pipeline. The next loop over a dataset starts new workers. Closing again does nothing."""
         if self._pipeline is not None:
             self._pipeline.stop()
         if self._iterator is not None and hasattr(self._iterator, "_shutdown_workers"):

@@ -11,7 +11,7 @@ from typing import Any
 from highway.datasets.dataset import LazyKeys
 from highway.datasets.mds.shards import INDEX, Shard, ShardEntry, read_index
 from highway.datasets.npy.rows import KEYS
-from highway.datasets.opened import opened
+from highway.datasets.opened import MOST_OPEN, opened
 from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.records.protobuf import Data
 from highway.parameters.checks import checked
@@ -21,8 +21,6 @@ from highway.stores.url import join, shown
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # maximum number of open shards; the usual limit of a process is 1024 open files
-
 
 class _Shards:
     """The shards of a folder."""
@@ -31,7 +29,7 @@ class _Shards:
         self.entries = read_index(folder).shards
         self.spans = Spans(entry.samples for entry in self.entries)
         # The function must not refer to self, because this would be a reference cycle.
-        self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))
+        self.open = lru_cache(MOST_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))
         self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
         if verify and not all(entry.raw_data.hashes for entry in self.entries):
             log.warning("%s has no checksums for some shards: damage in these shards is not detected", shown(join(folder, INDEX)))

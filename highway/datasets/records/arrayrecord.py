@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from highway.datasets.opened import opened
+from highway.datasets.opened import MOST_OPEN, opened
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
 from highway.datasets.writing import writing
@@ -22,7 +22,6 @@ from highway.stores.unchanging import FileState, UnchangingFile
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # maximum number of readers, each with two open files; the usual limit of a process is 1024 open files
 _RANDOM = "readahead_buffer_size:0,max_parallelism:0"
 _BUFFER = 1 << 15  # bytes to read at once; the library's default, 1 MiB, would read too much
 _GROUP = re.compile(r"group_size:(\d+)")
@@ -111,7 +110,7 @@ class ArrayRecord(Records):  # Records documents the parameters
 
     @opened
     def _readers(self) -> Callable[[str, FileState], _Reader]:
-        return lru_cache(_OPEN)(_Reader)
+        return lru_cache(MOST_OPEN)(_Reader)  # each reader has two open files
 
     def _open(self, paths: Sequence[str]) -> list[RecordFile]:
         return [_ArrayRecordFile(local(path), self._readers) for path in paths]

@@ -13,7 +13,7 @@ import numpy as np
 
 from highway.datasets.index.file import Group, index_path
 from highway.datasets.index.of_files import indexes_of
-from highway.datasets.opened import opened
+from highway.datasets.opened import MOST_OPEN, opened
 from highway.datasets.records import trusted_pickle
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
@@ -26,7 +26,6 @@ from highway.stores.file import open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import is_url, shown
 
-MOST_OPEN = 100  # maximum number of open files; the usual limit of a process is 1024
 LARGE = 1 << 16  # larger records (in bytes) are read alone; smaller records are read together, up to about this size
 IN_MEMORY = 1 << 18  # maximum bytes of records in memory, approximately
 _START = 512  # number of bytes at the start of a record that are searched for the key

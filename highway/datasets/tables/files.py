@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, ClassVar, Generic, TypeVar
 
+from highway.datasets.opened import MOST_OPEN
 from highway.datasets.paths import files_below, files_of
 from highway.datasets.tables.backend import pa, unreadable
 from highway.datasets.tables.partitions import TableFile, columns_of, table_files
@@ -26,7 +27,6 @@ from highway.stores.file import fingerprint_of, open_file, states_of
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, shown, without_options
 
-_OPEN = 100  # maximum number of open files; the usual limit of a process is 1024
 _HIDDEN = (".", "_")
 
 F = TypeVar("F")
@@ -50,7 +50,7 @@ class FilesLayout(TableLayout, Generic[F]):
         files = [file.path for file in found]
         self.files, self.names = files, list(map(shown, files))
         states = [state for _, state in states_of((path, path) for path in files)]
-        self.open: Callable[[int], UnchangingFile] = lru_cache(_OPEN)(lambda file: open_file(files[file], states[file]))
+        self.open: Callable[[int], UnchangingFile] = lru_cache(MOST_OPEN)(lambda file: open_file(files[file], states[file]))
         self.details: list[F] = []
         self.footers: Sequence[Sequence[Held]] = ()
         self.partitions: Mapping[str, pa.Array] = {}

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import highway
 from highway.datasets.tar_stream import has_ranges
@@ -22,7 +22,6 @@ from highway.images.ops import cv2_or_none
 from highway.modules.webdataset import WebDatasetSource
 from highway.process.ranks import rank_and_world_size
 from highway.reading.loader import samples_of_epoch
-from highway.reading.plan import ReaderLike
 from highway.reading.sampling import Sampling
 from highway.stores.file import states_of
 from highway.stores.unchanging import FileState
@@ -76,7 +75,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
         hasher.data, hasher.unseen = [], []
         if isinstance(op, Sampling):
             digest.update(repr(rank_and_world_size(op.rank, op.world_size)).encode())
-            own = fingerprint_of(cast(ReaderLike, op).open())
+            own = fingerprint_of(op.open())
             digest.update(own().encode() if own is not None else b"")
         elif isinstance(op, WebDatasetSource):
             digest.update(" ".join(_states(op.shards)).encode())
@@ -134,7 +133,7 @@ def _readers(value: Any) -> Iterator[Sampling]:
 def samples_of(components: Sequence[Stage]) -> int | None:
     """Return the number of samples in the first epoch. ``None`` if the first stage is not a reader, or the number is unknown."""
     reader = components[0].layers[-1] if components else None
-    return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
+    return samples_of_epoch(reader) if isinstance(reader, Sampling) else None
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
