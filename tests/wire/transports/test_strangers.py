@@ -417,6 +417,23 @@ def test_a_receiver_takes_the_place_of_a_stranger_that_has_gone_although_another
             played.expect(2 - number, 2, 2)
 
 
+def test_a_receiver_is_counted_if_another_one_was_taken_for_it_in_the_place_of_a_stranger(own_address):
+    with PlayedConnections(own_address) as played:
+        other, stranger, late = played.greet(), played.greet(), played.greet()
+        played.report(zmq.Event.ACCEPTED, other)
+        played.report(zmq.Event.ACCEPTED, stranger)
+        played.report(zmq.Event.HANDSHAKE_SUCCEEDED)
+        played.report(zmq.Event.HANDSHAKE_SUCCEEDED)  # of the late one, whose connection has not been reported yet
+        played.report(zmq.Event.ACCEPTED, late)
+        played.expect(2, 2, 3)
+        played.report(zmq.Event.DISCONNECTED, stranger)
+        played.expect(2, 2, 2)
+        played.report(zmq.Event.DISCONNECTED, other)
+        played.expect(1, 2, 2)
+        played.report(zmq.Event.DISCONNECTED, late)
+        played.expect(0, 2, 2)
+
+
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("place", range(3))
 def test_a_receiver_beside_two_strangers_is_counted_again_when_both_have_gone(own_address, place, fails):

@@ -275,17 +275,22 @@ class Monitor:
         If the closed connection was the real peer, the rival counts as a peer by mistake until the rival closes. ZeroMQ ends the handshake
         of the rival after at most 30 s. A UNIX socket with unread data at the other end is not chosen.
         """
-        rivals.intersection_update(self._pending)
-        ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
+        found: set[int] = set()
+        further = rivals
+        while further := further - found:
+            found |= further
+            further = set().union(*(self._rivals.get(fd, ()) for fd in further))  # a rival can be a peer by now, in the place of its rivals
+        waiting = found & self._pending.keys()
+        ready = (fd for fd in waiting if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
         heir = next(ready, None)
-        if heir is not None or not rivals:
+        if heir is not None or not waiting:
             self._vacant.remove((endpoint, rivals))
             self._left[endpoint] += heir is None
         if heir is not None:
             self._heirs[heir] = self._pending[heir]
             self._take(heir)
-            if rivals != {heir}:  # the heir can be a stranger, too
-                self._rivals[heir] = rivals - {heir}
+            if found != {heir}:  # the heir can be a stranger, too
+                self._rivals[heir] = found - {heir}
 
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
         """Note that a connection was closed in its handshake. With the default weight, ZeroMQ does not reconnect to the endpoint."""
