@@ -186,7 +186,8 @@ def on_several_machines(folder, popen):
     ((variable, command),) = re.findall(r"^(\w+)=1 torchrun (--nnodes .*)$", RESUME.read_text(), re.M)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # the machine HOST
     arguments = command.replace("HOST:29400", f"127.0.0.1:{store.port}").split()
-    here = ["--rdzv-conf", "is_host=false", "--local-addr", "127.0.0.1"]
+    # By default, an agent waits 30 s for further machines.
+    here = ["--rdzv-conf", "is_host=false,last_call_timeout=5", "--local-addr", "127.0.0.1"]
     agents = [popen([*TORCHRUN, *here, *arguments], cwd=folder, env=os.environ | {variable: "1"}) for _ in range(4)]
     errors = [agent.communicate(timeout=300)[1] for agent in agents]
     assert sorted(agent.returncode for agent in agents) == [-9, 0, 0, 0], errors

@@ -80,7 +80,7 @@ def test_pytorch_learns_on_two_ranks(run):
 @pytest.mark.parametrize("form", [["--form", "coco"], ["--form", "voc", "--masks"]], ids=["coco", "voc"])
 def test_a_detector_finds_objects(run, form):
     skip_without("torch", environment="adapters-torch")
-    assert run("detection.py", *form) > 0.3
+    assert run("detection.py", *form, "--epochs", "48") > 0.3
 
 
 @pytest.mark.slow

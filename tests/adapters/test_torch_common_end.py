@@ -135,7 +135,7 @@ SLOW = """
         sys.stdout.flush()
         os._exit(0)  # the other ranks may still wait for this one
 
-    results["slow"] = failure(to_device(slow(), "cpu", end_together=True, end_timeout=8))
+    results["slow"] = failure(to_device(slow(), "cpu", end_together=True, end_timeout=4))
     store.set(f"failed {rank}", "")
     leave()
 """
@@ -233,7 +233,7 @@ def test_a_rank_that_waits_longer_than_end_timeout_names_the_batch_and_the_ranks
         taken, error = results[rank]["slow"]
         assert taken == [0]
         missing = re.fullmatch(
-            rf"to_device: end_together: rank {rank} of 3 has waited for 8 s \(end_timeout\) at batch 1 of loop 0 to learn whether all "
+            rf"to_device: end_together: rank {rank} of 3 has waited for 4 s \(end_timeout\) at batch 1 of loop 0 to learn whether all "
             r"ranks have this batch; these ranks do not wait there: ([\d, ]+); find the cause in the logs of the other ranks, or pass a "
             r"greater end_timeout",
             error,

@@ -147,7 +147,7 @@ def test_one_role_alone_answers_too(file, write, running):
 
 @pytest.mark.slow
 def test_totals_go_on_when_a_role_is_started_again(file, write, running):
-    fail = "$FailAt: {number: 20, after: 10}"  # much longer than from one report to the next
+    fail = "$FailAt: {number: 20, after: 4}"  # much longer than from one report to the next
     write(f"roles: {{numbers: {{restart: {{when: on-failure, delay_s: 0.1}}, stages: [$Numbers, {fail}]}}}}", file.name)
     with running(file) as url:
         (state,) = states_when(url, lambda states: states[0].stats and states[0].stats.items == 40)  # each process makes 20

@@ -120,7 +120,7 @@ def test_what_a_drain_that_runs_out_of_time_loses_is_counted(write, start, call,
         "replicas: 2", "replicas: 1" if whole else "replicas: 2"
     )
     path = write(text.replace("every: 0.0005", "every: 0.0005, until: stop"))
-    run = start("run", path, "--plugin", "mine", "--json", "--drain-timeout", "2")
+    run = start("run", path, "--plugin", "mine", "--json", "--drain-timeout", "1")
     run.error.until("item 0$" if whole else r"worker\[0\] \| item \d+$")  # it has some, and hands on none
     if whole:
         run.process.send_signal(signal.SIGTERM)
