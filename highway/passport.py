@@ -29,8 +29,8 @@ class Lineage(NamedTuple):
 
     Args:
         inputs: If a stream created the item, the passports of the inputs of this item.
-        part: If a stream created the item, which part of its inputs the item is. If a source created the item, where the source has read
-            it. Any value that JSON can hold.
+        part: If a stream created the item, the part of the inputs that became the item, such as a row. If a source created the item, the
+            place from which the source has read the item. Any value that JSON can hold.
         stage: Index of the stage that created the item. The engine sets this index.
 
     >>> class Doubles:

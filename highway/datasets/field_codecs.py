@@ -13,9 +13,9 @@ any other extension                 bytes; pickles are not loaded               
 ==================================  =====================================================  ==========================================
 
 ``bytes`` are written unchanged under every extension. If a field ``NAME`` contains an array, or a tuple or list of arrays, the file is
-``NAME.ten``. ``NAME.ten`` is read as the field ``NAME``, so the field keeps its name. There are three exceptions. A field whose name ends
-in ``npy`` contains one array, in ``.npy`` format. A field with the name of an image type contains only images. A field whose name ends in
-``json`` contains no arrays. In ``.ten`` files, boolean arrays are stored as uint8, and the header marks them as ``bool``.
+``NAME.ten``. ``NAME.ten`` is read as the field ``NAME``, so the field keeps its name. There are three exceptions. If a name ends in
+``npy``, a single array is written in ``.npy`` format. If a name ends in an image type, the field can contain only an image. If a name ends
+in ``json``, the field cannot contain arrays. In ``.ten`` files, boolean arrays are stored as uint8, and the header marks them as ``bool``.
 """
 
 from __future__ import annotations

@@ -80,15 +80,15 @@ class Stage:
     Args:
         op: The component: an iterable, a callable, or an object with ``stream``, ``consume`` or ``stages``.
         num_workers: Number of worker threads of a map. ``None``: one thread, or one thread per available core if the component declares
-            ``parallel``, as highway's own maps do.
+            ``parallel``, as ``DecodeImage`` does.
         ordered: Whether a map with several workers keeps the order of its items.
         buffer_size: Maximum number of finished items that wait for the next stage, at least 1. ``None``: 2 items, plus 32 if an item has up
             to 4 kB, or plus 6 if it has up to 256 kB. Items with objects other than arrays, numbers, texts and bytes count as large. Small
             items need a larger buffer, because a thread switch can cost as much as the work on an item.
         on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning (at most one
             per stage in 5 s). ConfigError and PipelineError always end the run, because they do not belong to a single item. An error
-            raised by a source, stream or sink always ends the run, because the iterator cannot continue. If the iterator can continue, pass
-            the error to :meth:`highway.engine.context.Context.report_error` instead of raising it.
+            raised by a source, stream or sink always ends the run, because it ends the iterator. To skip an item there, pass the error to
+            :meth:`highway.engine.context.Context.report_error` instead of raising it.
         max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. The next error ends the run. ``None``:
             no limit.
         per_worker: Whether each worker calls its own copy of the map. Use it for maps that are not thread-safe, such as a tokenizer. Each

@@ -132,7 +132,7 @@ class StageStats:
         busy: Seconds in which the workers worked, summed over all workers.
         starved: Seconds in which the workers waited for input.
         blocked: Seconds in which the workers waited for room in the queue to the next stage.
-        queued: Number of items in the stage's output queue, finished or in work.
+        queued: Number of items in the stage's output queue, including items that a worker is processing.
         capacity: Maximum of ``queued``.
         shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
         counters: The component's own counters, such as ``gaps``, the missing messages of a link.

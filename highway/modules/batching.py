@@ -56,6 +56,7 @@ class Batch(RaggedOptions, _OfSamples):
         of the batch in the epoch, from 0. Its keys are the keys of all samples.
 
     Raises:
+        ConfigError: ``as_list`` is combined with ``ragged``, or another parameter does not fit ``ragged`` (on construction).
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field. The message names the field.
         ValueError: a sample is longer than ``pad_to``, or ``fill`` does not fit into the dtype of a field.
         KeyError: a field in ``fields`` does not exist.
@@ -148,6 +149,8 @@ class Bucket(RaggedOptions, _OfLengths):
         Batches of the same form as from :class:`Batch`.
 
     Raises:
+        ConfigError: the boundaries do not increase, or do not fit ``batch_sizes`` (on construction).
+        ConfigError: ``pad_to_boundary`` is true with ``pad_to``, or without ``ragged="pad"`` (on construction).
         ValueError: for the reasons listed in :class:`Batch`.
         ValueError: the field ``by`` has no length; or ``pad_to_boundary`` is true, and a sample is in the last bucket.
         KeyError: a field does not exist.
@@ -260,6 +263,7 @@ class Unbatch:
         the sample gets its own key. Otherwise, it gets all keys of the batch.
 
     Raises:
+        ConfigError: ``fields`` is given without ``ragged`` (on construction).
         ValueError: the fields of a batch differ in the length of their first axis, or counts or offsets do not fit the values.
         KeyError: a field in ``fields`` does not exist, or has no count or offsets.
 

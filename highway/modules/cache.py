@@ -104,8 +104,8 @@ class Cache(CacheOptions):
     It does not yield the items of this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
 
     If a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error while the run writes a cache in a folder.
-    Otherwise, a resumed run could find a complete cache with another order. ``state_dict()`` does not raise this error if all of these
-    conditions are true:
+    Without this error, a resumed run could find a complete cache with another order. ``state_dict()`` does not raise this error if all of
+    these conditions are true:
 
     - The first stage is a reader without ``shuffle="blocks"``.
     - All other stages before the cache are maps, which return one output for each input.

@@ -176,7 +176,7 @@ class Zip(OfSources):
 
     Args:
         strict: Whether an error is raised if the sources differ in length or in number of epochs. With ``False``, an epoch ends when the
-            shortest source ends. The last epoch is the last epoch of the source with the fewest epochs.
+            shortest source ends. The number of epochs is the smallest number of epochs of a source.
 
     Raises:
         ValueError: a source ends before the other sources, and ``strict`` is true; or two dicts have a field with the same name.
