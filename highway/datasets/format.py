@@ -168,7 +168,7 @@ class Format:
 
     @property
     def recognised_by(self) -> str:
-        """The suffixes by which the format is recognised, for the table of formats."""
+        """The suffixes by which the format is recognised, or ``content``, for the table of formats. Empty if neither is used."""
         suffixes = (f"*{suffix}" for suffix in self.suffixes + self.streams if not suffix.endswith(":"))
         return " ".join(suffixes) or ("content" if self.magic or self.inside or self.is_at else "")
 

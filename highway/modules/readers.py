@@ -172,8 +172,8 @@ class ImageFileReader(ImageReader):
         one_hot: Whether labels are one-hot rows instead of integers.
 
     Yields:
-        Tuples ``(images, labels)``. The images are uint8 ``(B, H, W, 3)`` in RGB. The labels are int32 ``(B,)``. With ``one_hot``, the
-        labels are float32 ``(B, number of classes)``.
+        Tuples ``(images, labels)``. The images have the same form as from :class:`ImageReader`. The labels are int32 ``(B,)``. With
+        ``one_hot``, they are float32 ``(B, number of classes)``.
 
     >>> from highway import Pipeline
     >>> reader = ImageFileReader("highway:photos/val", 16, (64, 64))
