@@ -56,8 +56,9 @@ class Interleave:
     """Computes the dataset and the sample at each position of an epoch.
 
     The datasets are the leaves of a binary tree. Each branch divides its positions between its left half and its right half, in proportion
-    to the weights. After any number of positions, the number of samples from a dataset therefore differs from the dataset's share by at
-    most two. To find the dataset at a position, the tree is followed from the root to a leaf. Shares are multiples of ``2**-24``.
+    to the weights. To find the dataset at a position, the tree is followed from the root to a leaf. Shares are multiples of ``2**-24``.
+    With constant weights, the number of samples from a dataset in n positions therefore differs from the dataset's share by at most
+    ``1/2 + n / 2**24`` samples for each level of the tree.
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
