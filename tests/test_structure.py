@@ -43,7 +43,7 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
     "wire": {"engine", "parameters", "process"},
     "tenbin": {"wire"},
     "children": {"engine", "parameters", "process", "wire"},
-    "stores": {"engine", "parameters"},
+    "stores": {"engine", "parameters", "process"},
     "datasets": {"engine", "images", "parameters", "process", "stores", "wire"},
     "reading": {"datasets", "engine", "images", "parameters", "process", "stores", "transforms"},
     "modules": {

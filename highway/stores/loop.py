@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from highway.engine.cancel import check_cancelled
 from highway.engine.context import here
+from highway.process.threads import join_at_exit
 
 T = TypeVar("T")
 
@@ -197,6 +198,8 @@ async def in_thread(call: Callable[[], T]) -> T:
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell)
 
-    threading.Thread(target=work, name="highway-store-call", daemon=True).start()
+    thread = threading.Thread(target=work, name="highway-store-call", daemon=True)
+    join_at_exit(thread)
+    thread.start()
     value: T = await done
     return value

@@ -299,8 +299,9 @@ sys.setswitchinterval(1000)  # other threads get the GIL only while the main thr
         "begin(blur).stop()\ngc.collect()",
         "pipeline = begin(Stage(blur, timeout=60))",
         "list(Pipeline([range(1), Stage(blur, timeout=0.2, on_error='skip')]))\ngc.collect()",
+        "from highway.stores.loop import Started, in_thread\ncall = Started(in_thread(lambda: blur(0)))\nentered.wait()",
     ],
-    ids=["at work", "stopped", "with a timeout", "abandoned"],
+    ids=["at work", "stopped", "with a timeout", "abandoned", "call of a store"],
 )
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(3)", 3), ("raise ValueError", 1)], ids=["end", "exit", "error"])
 def test_a_script_that_ends_while_a_map_computes_in_cpp_does_not_abort(popen, pipeline, end, code):

@@ -29,9 +29,9 @@ class MixedDataset:
 
     An epoch is a sequence of positions. Each position has a sample of one of the datasets. The weights determine the dataset at each
     position. With up to 16 datasets and constant weights, the number of samples from a dataset differs from the dataset's share by at most
-    two, and by at most one more for each 4 million positions. If the reader shuffles, the samples of a dataset have a new order in each pass
-    over the dataset. The reader also shuffles the positions within groups of 64. In the next epoch, each dataset continues with its next
-    sample. All samples of a dataset therefore occur equally often.
+    two, and by at most one more for each 4 million positions. If the reader shuffles, the samples of a dataset have a new order in each
+    pass over the dataset. The reader also shuffles the positions within groups of 64. In the next epoch, each dataset continues with its
+    next sample. All samples of a dataset therefore occur equally often.
 
     Args:
         datasets: Datasets, other mixes, or paths of datasets. Samples of all datasets must have the same structure, because a batch can
