@@ -29,6 +29,7 @@ from highway.process.cores import available_cores
 from highway.process.memory import available_memory
 from highway.topology import Topology
 from highway.topology.graph import graph
+from highway.topology.plan import names
 
 NETWORK = Path("/sys/class/net")
 MANY_NAMES = 10_000  # names per second that are too many for a rendezvous folder, in which each name is a file on a shared disk
@@ -215,16 +216,11 @@ def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequen
         yield "The speed of the network is unknown, so the plan ignores the network; pass --gbit."
     for each in sizes:
         role = topology.roles[each.role]
-        if each.replicas > role.replicas and not any(each.role in ends for ends in _receivers(topology)):
+        if each.replicas > role.replicas and not any(each.role in names(spec, "to") for spec in topology.plan.links.values()):
             yield (
                 f"{each.role} needs {each.replicas} processes. Each process must read its own part of the data: select the part by "
                 f"${{replica}}."
             )
-
-
-def _receivers(topology: Topology) -> Iterator[Sequence[str]]:
-    for spec in topology.plan.links.values():
-        yield [spec.to] if isinstance(spec.to, str) else spec.to
 
 
 def _plain(rate: float, host: HostSize, sizes: Sequence[RoleSize], now: Used | None, notes: Sequence[str]) -> dict[str, Any]:
