@@ -24,23 +24,21 @@ def _whole(text: str, least: int, expected: str) -> int:
 
 def seconds(text: str) -> float:
     """Return a finite number of seconds above 0."""
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}; expected a number of seconds above 0")
-    return number
+    return _finite(text, "a number of seconds above 0")
 
 
 def share(text: str) -> float:
     """Return a finite number of at least 0."""
-    number = float(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}; expected a number, at least 0")
-    return number
+    return _finite(text, "a number, at least 0", is_zero_allowed=True)
 
 
 def rate(text: str) -> float:
     """Return a finite number above 0."""
+    return _finite(text, "a number above 0")
+
+
+def _finite(text: str, expected: str, is_zero_allowed: bool = False) -> float:
     number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}; expected a number above 0")
+    if not 0 <= number < float("inf") or (number == 0 and not is_zero_allowed):
+        raise argparse.ArgumentTypeError(f"{text}; expected {expected}")
     return number
