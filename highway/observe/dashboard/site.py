@@ -26,6 +26,7 @@ from highway.observe.dashboard.looking import SIZE, Looker
 from highway.observe.poll import Poller, View
 from highway.observe.snapshot import Snapshot
 from highway.topology.graph import Graph
+from highway.wire.address import is_loopback
 
 FRESH = 1.0  # while there are viewers, the document is rebuilt when it is older than this many seconds
 ASKED = 5.0  # after a request, viewers are assumed for this many seconds
@@ -57,13 +58,6 @@ HEADERS = [
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::\d+)?")
 
 log = logging.getLogger("highway")
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(address).is_loopback
-    return address == "localhost"
 
 
 class Site:
