@@ -71,7 +71,7 @@ def test_a_batch_is_taken_apart_into_the_samples_it_was_made_of(ragged, kind):
     ("batch", "options", "message"),
     [
         ({"x": np.zeros((2, 3))}, {"ragged": "pad"}, "which fields are ragged"),
-        ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad"}, r"selected by their positions, from 0: fields=\[1\]"),
+        ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad"}, r"select the ragged fields by their positions, from 0: fields=\[1\]"),
         ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad", "fields": [-2]}, "which fields are ragged"),
         (
             {"x": np.zeros((2, 3)), "x_count": np.array([4, 1])},
