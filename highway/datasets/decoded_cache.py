@@ -121,7 +121,8 @@ def cache_writer(path: str) -> Iterator[SamplesWriter]:
     """Write samples into a cache. The cache cannot be read before it is complete.
 
     Raises:
-        FileExistsError: the folder already contains a cache, or another process is writing a cache into it.
+        FileExistsError: the folder already contains converted samples, or another process is writing a cache into it. A cache of
+            :class:`~highway.modules.Cache` is replaced.
         ConfigError: the folder has files that do not belong to a cache.
     """
     if is_url(path):

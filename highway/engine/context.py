@@ -93,13 +93,13 @@ class Context:
         self.running: tuple[Any, RunState | None] = (None, None)  # the component that runs, and its state if it declares one
         self.refusal = ""  # why this run cannot return states
         self.is_source = False  # for a stream: whether it takes no more input; the stream then creates the markers
-        self.inner = 0  # number of nested sources that are running; each numbers its own epochs
+        self.inner = 0  # number of nested sources that are running; each counts epochs on its own
         self.skipped = -1  # the last epoch whose items are no longer wanted
         self.draining = False
         self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items because the inner pipeline was drained
         self.is_wanted = True  # for a source: whether it is allowed to begin
         self.lock = threading.Lock()
-        self._changing = threading.RLock()  # taken directly on the main thread: Ctrl-C can leave the lock of a Condition held
+        self._changing = threading.RLock()  # used without the Condition on the main thread: Ctrl-C in a Condition can leave its lock held
         self.changed = threading.Condition(self._changing)
         self.limit: Limit | None = None
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the id of a component, while it exists
@@ -301,7 +301,7 @@ def entered(context: Context) -> Iterator[None]:
 def on_behalf_of(other: Context) -> Context:
     """Return a copy of another stage's context, to run that stage's code on this thread.
 
-    If this thread's stage is cancelled, so is the copy.
+    If this thread's stage is cancelled, the methods of the copy that wait or check also raise ``Cancelled``.
     """
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state

@@ -20,7 +20,7 @@ class Tile(NamedTuple):
 
 
 def fitted(image: Image.Image, size: int) -> Image.Image:
-    """Return a copy in RGB whose longer side is ``size`` pixels. Small images are enlarged without interpolation."""
+    """Return a copy in RGB whose longer side is ``size`` pixels. By a factor of 2 or more, images are enlarged without interpolation."""
     by = size / max(image.size)
     shape = (max(1, round(image.width * by)), max(1, round(image.height * by)))
     return image.convert("RGB").resize(shape, Image.Resampling.NEAREST if by >= 2 else Image.Resampling.LANCZOS)

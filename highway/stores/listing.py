@@ -35,7 +35,7 @@ class Listing:
 
     Args:
         url: The URL of the folder.
-        keys: The keys of the objects, relative to the folder, with ``/``. In each folder, the names are sorted.
+        keys: The keys of the objects, relative to the folder. The separator is ``/``. In each folder, the names are sorted.
         states: The states of the objects, int64 ``(N, 2)``.
         made: The time when the folder was listed, in seconds since 1970.
     """
@@ -196,7 +196,10 @@ def _place(url: StoreURL) -> str:
 
 
 def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
-    """Return the stored listing of a folder; ``None`` if there is no file, or if the file is for another folder or ``below``."""
+    """Return the stored listing of a folder. ``None`` if there is no file, or if the file has another value of ``below``.
+
+    ``None`` also if the file is for another folder. This is not checked for a file in the folder itself, so that folders can be copied.
+    """
     try:
         found = json.loads(gzip.decompress(StoredObject.at(place).read_all() if is_url(place) else Path(place).read_bytes()))
         states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)

@@ -59,7 +59,7 @@ class Compared:
         return len(expected), found
 
     def _place(self, sample: KeyedSample) -> int | None:
-        """Return the index of a sample in the converted dataset: by its key if possible, otherwise its own index; ``None`` if too large."""
+        """Return the index of a sample of SRC in DST. Samples without keys have the same index in both. ``None``: DST has no such index."""
         total = self.back.total or 0
         if self.format.keeps_keys and self.back.keys is not None:
             if sample.number < total and self.back.keys[sample.number] == sample.key:
@@ -78,7 +78,7 @@ class Compared:
             yield f"its key in DST is {found.key!r}"
         fields = found.fields
         image = next((name for name, value in expected.fields.items() if isinstance(value, np.ndarray)), "")
-        if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # the encoding in the converted file
+        if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # DST stores images as PNG
             label = "cls" if "cls" in expected.fields else "label"
             fields = {{"png": image, "cls": label}.get(name, name): value for name, value in fields.items()}
             fields[image] = _pixels(png, expected.fields[image].shape)
@@ -98,7 +98,7 @@ class Differences:
     """A sink that collects differences, and reports them at the end.
 
     Args:
-        total: Number of compared samples.
+        total: Number of samples in DST.
     """
 
     total: int

@@ -56,7 +56,7 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
     """Raise DatasetError if a record does not match its checksum.
 
     Args:
-        file: The file, for messages.
+        file: The file, to name it in errors and to read the length of a wrong record.
         records: The data of each record.
         footers: The checksum of each record, as bytes.
         begins: The byte offset of each record in the file.
@@ -87,7 +87,7 @@ def index_of(path: str) -> Group:
     """Return the index of a file. Its only array, ``(N + 1,)``, contains the byte offsets of the records, and the size of the file.
 
     Raises:
-        DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the byte offset.
+        DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. Errors of damage name the byte offset.
     """
     file = open_file(path)
     return Group.of(file.state, [_scanned(file)])
@@ -161,8 +161,8 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
 def _tables() -> tuple[np.ndarray, int]:
     """Return tables for computing the CRC-32Cs of many 8-byte lengths together, and the CRC-32C of eight zero bytes.
 
-    The tables are uint32 ``(8, 256)``. If ``byte`` replaces the zero byte at ``place``, the CRC-32C changes by XOR with entry
-    ``[place, byte]``.
+    The tables are uint32 ``(8, 256)``. Entry ``[place, byte]`` is the change of the CRC-32C, by XOR, if the zero byte at
+    ``place`` is replaced with ``byte``.
     """
     crc, size = _crc32c(), _LENGTH.size
     zeros = crc(bytes(size))

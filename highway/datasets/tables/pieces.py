@@ -31,10 +31,10 @@ class Pieces(Generic[T]):
     pieces exceed the budget, the least recently used pieces are removed.
 
     Args:
-        budget: Maximum number of bytes of all cached pieces. At least one piece is always kept. Pieces that are being decoded do not count.
+        budget: Maximum number of bytes of all cached pieces. A single piece can be larger. Pieces that are being decoded do not count.
 
     Attributes:
-        again: Number of pieces that were decoded again after they were removed because of the budget.
+        again: Number of decodings of pieces that were removed before because of the budget.
     """
 
     def __init__(self, budget: int) -> None:
@@ -67,7 +67,7 @@ class Pieces(Generic[T]):
             yield number, self._decoded(number, decode) if held is None else held.piece
 
     def take(self, number: int, taken: int, rows: int) -> None:
-        """Count ``taken`` rows as taken from a piece, which has ``rows`` rows."""
+        """Add ``taken`` to the rows that were taken from a piece. ``rows`` is the total number of rows of the piece."""
         if (held := self._kept.get(number)) is not None and held.size:
             with self._changed:
                 held.taken += taken - rows if held.is_done else taken  # if all rows were taken before, the next epoch begins

@@ -72,12 +72,12 @@ class CacheRun:
 
     @property
     def plan(self) -> RowRanges | None:
-        """The plan of the reader, which determines its order. ``None`` if there is no reader, or if not only maps come after it."""
+        """The plan of the reader, which determines its order. ``None`` without a reader, or if another stage than maps follows it."""
         return plan_of(self.before)
 
     @property
     def refuses_states(self) -> bool:
-        """Whether no state can be saved while this run fills the cache. A resumed run could find a complete cache with another order."""
+        """Whether no state can be saved while this run fills the cache: a resumed run could skip other samples."""
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
@@ -99,7 +99,7 @@ class CacheRun:
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self, seed: int) -> bool:
-        """Open the cache if it is complete for this seed and contains all samples. Return whether the cache is open."""
+        """Open the cache if it was completed with this seed and no samples are missing. Return whether the cache is open."""
         if self._folder is None:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
@@ -148,7 +148,7 @@ class CacheRun:
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
             for stamped in self._pass(source, position, first):
-                if not served:  # after a resume, this epoch is read only to fill the cache
+                if not served:  # after a resume, the loop has had these items; they are read to fill the cache
                     yield stamped
         self.file = self.file or self._old
         if self.file is not None:
@@ -169,7 +169,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Create an item again. ``part`` is its epoch and index in the complete cache. If ``part`` is ``None``, use its inputs ``came``."""
+        """Create an item again. ``part`` is its epoch and index in the complete cache. If it is ``None``, use the inputs ``came``."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -286,7 +286,7 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return an array for the index of the cache: the index and the number of samples of each item of epoch 0.
+        """Return ``{"items": array}`` for the index file of the cache. The array has the index and the number of samples of each item.
 
         Return an empty dict if the cache does not need the array, or if the array does not match the samples.
         """
@@ -321,7 +321,7 @@ class CacheRun:
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
             if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
-                tried = None  # the old cache is of an earlier run; ignore it, so that this run tries epoch 1 again
+                tried = None  # ignore the cache of an earlier run, so that this run also tries again in epoch 1
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
