@@ -121,7 +121,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     "argument except pin_memory"
                 )
             self.workers = "processes"
-            super().__init__(PipelineItems(self._pipeline), None, collate_fn=unchanged, pin_memory=pin_memory)
+            self._batches = PipelineItems(self._pipeline)
+            super().__init__(self._batches, None, collate_fn=unchanged, pin_memory=pin_memory)
             return
         num_workers = operator.index(num_workers)
         self.shard = shard or rank is not None or world_size is not None
@@ -183,7 +184,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     @property
     def epoch(self) -> int:
         """The epoch of the next loop, from 0."""
-        return self._epoch if self._pipeline is None else self._pipeline.epoch
+        return self._epoch if self._pipeline is None else self._batches.epoch
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch. If a state was loaded, continue its epoch.
@@ -267,7 +268,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             ConfigError: a loaded state is in the middle of another epoch, or the pipeline is in another epoch.
         """
         if self._pipeline is not None:
-            self.dataset.set_epoch(epoch)
+            self._batches.set_epoch(epoch)
             return
         resumed = self._resumed
         if resumed is not None and resumed["yielded"] is not None:
@@ -284,12 +285,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def position(self) -> Any:
         """Return the position after the last batch that this loader has yielded, for :meth:`received`."""
-        return self._pipeline.position() if self._pipeline is not None else self._snapshot()
+        return self._batches.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
         """Make :meth:`state_dict` return the state at ``position``; see :meth:`highway.Pipeline.received`."""
         if self._pipeline is not None:
-            self._pipeline.received(position)
+            self._batches.received(position)
             return
         if position is None and isinstance(self._received, dict):
             self._progress = self._received
@@ -315,7 +316,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             PipelineError: a stage of a pipeline reads this loader; or a stage of this loader's pipeline does not support states.
         """
         if self._pipeline is not None:
-            return self._pipeline.state_dict()
+            return self._batches.state_dict()
         if isinstance(self._received, PipelineError):
             raise self._received
         if self._received is None and getattr(self._progress, "is_in_stage", False) and not in_stage():
@@ -337,12 +338,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                 warning. For a pipeline, see :meth:`highway.Pipeline.load_state_dict`.
 
         Raises:
-            PipelineError: the state is not valid; the parameters differ from the saved loader; ``allow_changed`` contains an unknown name;
-                or the loop over a pipeline has already begun.
+            PipelineError: the state is not valid, parameters differ, ``allow_changed`` has an unknown name, or a pipeline's loop has begun.
         """
         self._is_loaded = True
         if self._pipeline is not None:
-            self._pipeline.load_state_dict(state, allow_changed)
+            self._batches.load_state_dict(state, allow_changed)
             return
         self._progress = self._received = None
         if isinstance(state, Mapping) and not state:
@@ -372,7 +372,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def close(self) -> None:
         """End the workers, or stop the pipeline. The next loop over a dataset starts new workers. Closing again does nothing."""
         if self._pipeline is not None:
-            self._pipeline.stop()
+            self._batches.close()
         if self._iterator is not None and hasattr(self._iterator, "_shutdown_workers"):
             self._iterator._shutdown_workers()
         self._iterator = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ class PipelineItems(IterableDataset):
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
+    @property
+    def epoch(self) -> int:
+        return self._pipeline.epoch
+
     def __len__(self) -> int:
         return len(self._pipeline)
 
@@ -33,11 +37,26 @@ class PipelineItems(IterableDataset):
 
     def set_epoch(self, epoch: int) -> None:
         """Raise ConfigError if ``epoch`` is not the epoch of the next loop."""
-        if epoch != (own := self._pipeline.epoch):
+        if epoch != self.epoch:
             raise ConfigError(
-                f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {own}: a pipeline counts its epochs itself; "
-                "use load_state_dict() to continue in another epoch"
+                f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self.epoch}: a pipeline counts its epochs "
+                "itself; use load_state_dict() to continue in another epoch"
             )
+
+    def position(self) -> Any:
+        return self._pipeline.position()
+
+    def received(self, position: Any) -> None:
+        self._pipeline.received(position)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._pipeline.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] = ()) -> None:
+        self._pipeline.load_state_dict(state["pipeline"] if isinstance(state, Mapping) and "pipeline" in state else state, allow_changed)
+
+    def close(self) -> None:
+        self._pipeline.stop()
 
 
 class PipelineIterator(_SingleProcessDataLoaderIter):
